@@ -50,8 +50,8 @@ __attribute__((noreturn)) static void refuse_choice(const struct program *progra
                         opt_alias_missing(opt, text));
     text_join_choices(opt_choices(opt), ", ", ", ", known, sizeof known);
     if (opt_near_choice(opt_choices(opt), text, near, sizeof near))
-        opt_usage_error(program, "%.*s: \"%s\" is none of %s; did you mean %s?", name.len, name.text,
-                        text, known, near);
+        opt_usage_error(program, "%.*s: did you mean %s? (\"%s\" is none of %s)", name.len, name.text,
+                        near, text, known);
     opt_usage_error(program, "%.*s: \"%s\" is none of %s", name.len, name.text, text, known);
 }
 

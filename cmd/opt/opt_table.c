@@ -181,7 +181,7 @@ __attribute__((noreturn)) static void refuse_name(const struct program *program,
     snprintf(name, sizeof name, "%.*s", (int)strcspn(value, ":"), value);
     if (choices && text_choice(choices, name) == SIZE_MAX &&
         opt_near_choice(choices, name, near, sizeof near))
-        opt_usage_error(program, "%s; did you mean %s?", err->text, near);
+        opt_usage_error(program, "--%s: did you mean %s? (%s)", option, near, err->text);
     opt_usage_error(program, "%s", err->text);
 }
 

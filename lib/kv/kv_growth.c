@@ -1,5 +1,6 @@
 /* Growth of caches: parses the policies' parameters, and computes r, the rows per growth event. */
 #include "base/number.h"
+#include "base/text_util.h"
 #include "kv/kv_policy.h"
 
 size_t kv_default_T(size_t max_rows)
@@ -19,6 +20,20 @@ static const struct kv_param *param_of(const char *part, const struct kv_param *
     return NULL;
 }
 
+/* The sentence about a parameter that is none, or one with a wrong value; of names like it the nearest is suggested. */
+static int refuse_param(const char *text, const char *part, const struct kv_param *params,
+                        size_t n_params, const char *expected, struct err *err)
+{
+    char key[16], near[48] = "";
+    const struct kv_param *known = param_of(part, params, n_params);
+    snprintf(key, sizeof key, "%.*s=", (int)size_min(strcspn(part, "="), sizeof key - 2), part);
+    for (size_t i = 0; i < n_params && !known && !*near; i++)
+        if (strlen(key) > 2 && edit_distance(key, params[i].name) <= 1)
+            snprintf(near, sizeof near, "; did you mean %s?", params[i].name);
+    return err_set(err, "cache policy \"%.80s\": \"%.40s\" is %s%s (%s)", text, part,
+                   known ? "not accepted" : "no parameter of it", near, expected);
+}
+
 int kv_parse_params(struct kv_spec *spec, const char *text, const char *parameter,
                     const struct kv_param *params, size_t n_params, const char *expected,
                     struct err *err)
@@ -31,7 +46,7 @@ int kv_parse_params(struct kv_spec *spec, const char *text, const char *paramete
         snprintf(part, sizeof part, "%.*s", (int)size_min(len, sizeof part - 1), at);
         const struct kv_param *param = param_of(part, params, n_params);
         if (!param || len >= sizeof part || !param->take(spec, part + strlen(param->name)))
-            return err_set(err, "cache policy \"%.80s\": %s", text, expected);
+            return refuse_param(text, part, params, n_params, expected, err);
         if (given[param - params])
             return err_set(err, "cache policy \"%.80s\": %s is given twice, once is expected", text,
                            param->name);

@@ -61,7 +61,8 @@ static int parse_apart(struct kv_types *types, const char *text, size_t len, str
         const char *comma = memchr(at, ',', (size_t)(end - at)), *next = comma ? comma : end;
         const bool v = *at == 'v';
         if (next - at < 3 || (*at != 'k' && !v) || at[1] != '=')
-            return unknown_type(text, len, err);
+            return err_set(err, "cache type \"%.40s\": \"%.*s\" is expected to be k=TYPE or v=TYPE",
+                           text, (int)size_min((size_t)(next - at), 40), at);
         if (given[v])
             return err_set(err, "cache type \"%.40s\": %c= is given twice", text, *at);
         if (parse_type(v ? &types->v : &types->k, at + 2, (size_t)(next - at) - 2, err) < 0)

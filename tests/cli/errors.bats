@@ -85,9 +85,22 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 2 '"nosuch".*ref' bmc-gen -q -m "$m" -p x -n 1 --isa nosuch
     expect_error 2 '--isa: the name is empty' bmc-gen -q -m "$m" -p x -n 1 --isa ''
     expect_error 2 '--precision: the name is empty' bmc-gen -q -m "$m" -p x -n 1 --precision ''
-    expect_error 2 '"reff".*; did you mean ref\? \(' bmc-gen -q -m "$m" -p x -n 1 --isa reff
-    expect_error 2 'precision "fp32" is unknown; .*; did you mean f32\? \(' bmc-gen -q -m "$m" -p x -n 1 --precision fp32
-    expect_error 2 '"bmm".*; did you mean bmc\? \(' bmc-gen -q -m "$m" -p x -n 1 --kv bmm
+    expect_error 2 '^bmc-gen: --isa: did you mean ref\? \([^)]*"reff"[^)]*\) \(see' bmc-gen -q -m "$m" -p x -n 1 --isa reff
+    expect_error 2 '^bmc-gen: --precision: did you mean f32\? \(precision "fp32" is unknown; ' bmc-gen -q -m "$m" -p x -n 1 --precision fp32
+    expect_error 2 '^bmc-gen: --kv: did you mean bmc\? \(cache policy "bmm" is unknown' bmc-gen -q -m "$m" -p x -n 1 --kv bmm
+    # The wrong part of a value is named, and a name like it is suggested.
+    while read -r option value why; do
+        expect_error 2 "$why" bmc-gen -q -m "$m" -p x -n 1 $option $value
+    done <<'END'
+--kv shift:S=64,sink=4 "sink=4" is no parameter of it; did you mean sinks=\? \(S=ROWS
+--kv bmc:zork=4 "zork=4" is no parameter of it \(T=COUNT or r=ROWS
+--kv bmc:T=0 "T=0" is not accepted \(T=COUNT or r=ROWS
+--kv headwise:ram=1G,rum=2 "rum=2" is no parameter of it; did you mean ram=\?
+--cache-type k=q4,w=q8 cache type "k=q4,w=q8": "w=q8" is expected to be k=TYPE or v=TYPE
+--cache-type w=q4 "w=q4" is expected to be k=TYPE or v=TYPE
+--cache-type k=q9 cache type "q9" is unknown; there are
+--cache-type qq8 --cache-type: did you mean q8\? \("qq8" is none of f32
+END
     ok bmc-gen -q -m "$m" -p x -n 1 --isa REF --precision F32 --attn Fused --alloc MMAP
 }
 

@@ -170,7 +170,7 @@ convert() { ok bmc-convert -q "$@"; }
 
 @test "--type: spellings of other programs" {
     while read -r type near; do
-        expect_error 2 "--type: \"$type\" is none of auto, f32, .*, iq1_s; did you mean $near\? \(" bmc-convert a -o b --type $type
+        expect_error 2 "--type: did you mean $near\? \(\"$type\" is none of auto, f32, .*, iq1_s\)" bmc-convert a -o b --type $type
     done <<'END'
 q4km q4_k_m
 q4_k_mm q4_k_m

@@ -161,12 +161,6 @@ static size_t blocks_before(const struct kvfile *file, size_t layer)
     return n;
 }
 
-size_t kvfile_seq_blocks(const struct kvfile *file)
-{
-    return blocks_before(file, kvfile_layers(file->head)) +
-           (file->head->state_bytes ? KVFILE_STATES : 0);
-}
-
 /* Checks that sections are inside the tables and have the expected number of entries. */
 static int check_sections(struct kvfile *file, const char *name, struct err *err)
 {
@@ -182,9 +176,11 @@ static int check_sections(struct kvfile *file, const char *name, struct err *err
             return err_set(err, "%s: section %zu is outside the tables: the file is damaged", name, i);
     if (check_sizes(file, name, err) < 0)
         return -1;
+    file->seq_blocks =
+        blocks_before(file, kvfile_layers(head)) + (head->state_bytes ? KVFILE_STATES : 0);
     const uint64_t n = head->n_sequences,
                    blocks = head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block),
-                   each = kvfile_seq_blocks(file);
+                   each = file->seq_blocks;
     if (n == 0 || n != head->section[KVFILE_SEQUENCES].bytes / sizeof(struct kvfile_seq) ||
         n > blocks / each || n * each != blocks)
         return err_set(err,
@@ -244,7 +240,7 @@ static bool matrix_bytes(const struct kvfile_sizes *sizes, bool v, size_t cap, s
 static int check_block(const struct kvfile *file, size_t seq, size_t index, const char *what,
                        size_t number, size_t bytes, size_t *end, const char *name, struct err *err)
 {
-    const struct kvfile_block *block = &file->block[seq * kvfile_seq_blocks(file) + index];
+    const struct kvfile_block *block = &file->block[seq * file->seq_blocks + index];
     const size_t tables_at = (size_t)file->head->tables_at;
     if (block->offset != *end || block->bytes != bytes || bytes > tables_at - *end)
         return err_set(err,
@@ -380,14 +376,13 @@ int kvfile_sampling(const struct kvfile *file, size_t i, struct sampler_options 
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v)
 {
     const struct kvfile_sizes sizes = kvfile_sizes_of(file, layer);
-    return &file->block[seq * kvfile_seq_blocks(file) + blocks_before(file, layer) +
-                        (v && !sizes.v_dim)];
+    return &file->block[seq * file->seq_blocks + blocks_before(file, layer) + (v && !sizes.v_dim)];
 }
 
 const void *kvfile_state(const struct kvfile *file, size_t seq, size_t tokens)
 {
     const struct kvfile_block *block =
-        &file->block[seq * kvfile_seq_blocks(file) + blocks_before(file, kvfile_layers(file->head))];
+        &file->block[seq * file->seq_blocks + blocks_before(file, kvfile_layers(file->head))];
     for (size_t i = 0; i < KVFILE_STATES && file->head->state_bytes; i++)
         if (file->seq[seq].state_at[i] == tokens)
             return file->map.data + block[i].offset;

@@ -121,6 +121,7 @@ struct kvfile {
     const char *text;
     const struct kvfile_block *block;
     const char *sizes; /* the table of sizes; NULL: kvfile_sizes_of() has them from the header */
+    size_t seq_blocks; /* of a sequence, with recurrent states */
 };
 
 /* Validates header and tables of `size` bytes (8-byte aligned) of a file called `name`: version,
@@ -154,9 +155,6 @@ static inline size_t kvfile_row_bytes(const struct kvfile_sizes *sizes, bool v)
 
 /* Blocks of a layer in a sequence: K and V, or K only. */
 static inline size_t kvfile_matrices(const struct kvfile_sizes *sizes) { return sizes->v_dim ? 1 : 2; }
-
-/* Blocks of a whole sequence, with recurrent states. */
-size_t kvfile_seq_blocks(const struct kvfile *file);
 
 /* The recurrent state of a sequence after its first `tokens` tokens, state_bytes bytes; NULL: the file has
  * none there. */

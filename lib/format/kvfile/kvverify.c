@@ -4,36 +4,54 @@
 #include "format/kvfile/kvfile.h"
 #include "format/verify.h"
 
-static size_t n_blocks(const struct kvfile *file) { return file->n_seqs * kvfile_seq_blocks(file); }
+static size_t n_blocks(const struct kvfile *file) { return file->n_seqs * file->seq_blocks; }
 
-/* The layer of block i, and the number of its matrix; of a recurrent state, the number of layers and its own. */
-static size_t layer_of(const struct kvfile *file, size_t i, size_t *index)
+enum kv_finding { FINE, NOT_FINITE, NOT_ZERO };
+
+struct kv_verifier {
+    const struct kvfile *file;
+    /* [seq_blocks]: the layer of each block, and the number of its matrix; of a recurrent state, the number of
+     * layers and its own */
+    struct kv_place {
+        size_t layer, index;
+    } * place;
+    enum kv_finding *finding; /* [n_blocks]: result of check_block() */
+};
+
+static int open_verifier(struct kv_verifier *r, const struct kvfile *file, struct err *err)
 {
     const size_t layers = kvfile_layers(file->head);
-    size_t layer = 0;
-    for (*index = i % kvfile_seq_blocks(file); layer < layers; layer++) {
-        const struct kvfile_sizes sizes = kvfile_sizes_of(file, layer);
-        if (*index < kvfile_matrices(&sizes))
-            break;
-        *index -= kvfile_matrices(&sizes);
+    size_t n = 0;
+    *r = (struct kv_verifier){file, mem_alloc(file->seq_blocks, sizeof *r->place),
+                              mem_zalloc(n_blocks(file), sizeof *r->finding)};
+    if (!r->place || !r->finding)
+        return err_no_memory(err, "%zu blocks", n_blocks(file));
+    for (size_t l = 0; l < layers; l++) {
+        const struct kvfile_sizes sizes = kvfile_sizes_of(file, l);
+        for (size_t m = 0; m < kvfile_matrices(&sizes); m++)
+            r->place[n++] = (struct kv_place){l, m};
     }
-    return layer;
+    for (size_t i = n; i < file->seq_blocks; i++)
+        r->place[i] = (struct kv_place){layers, i - n};
+    return 0;
 }
 
 /* Names a block in errors: "V of layer 3 of sequence 0". */
-static void name_block(const struct kvfile *file, size_t block, char *text, size_t size)
+static void name_block(const struct kv_verifier *r, size_t block, char *text, size_t size)
 {
-    size_t index;
-    const size_t layer = layer_of(file, block, &index), seq = block / kvfile_seq_blocks(file);
-    if (layer == kvfile_layers(file->head))
-        snprintf(text, size, "recurrent state %zu of sequence %zu", index, seq);
+    const struct kv_place *place = &r->place[block % r->file->seq_blocks];
+    const size_t seq = block / r->file->seq_blocks;
+    if (place->layer == kvfile_layers(r->file->head))
+        snprintf(text, size, "recurrent state %zu of sequence %zu", place->index, seq);
     else
-        snprintf(text, size, "%s of layer %zu of sequence %zu", index ? "V" : "K", layer, seq);
+        snprintf(text, size, "%s of layer %zu of sequence %zu", place->index ? "V" : "K", place->layer,
+                 seq);
 }
 
-static int check_hashes(const struct kvfile *file, const char *path, kvfile_progress *progress,
+static int check_hashes(const struct kv_verifier *r, const char *path, kvfile_progress *progress,
                         void *arg, struct err *err)
 {
+    const struct kvfile *file = r->file;
     const size_t n = n_blocks(file);
     struct verify_section *section = mem_alloc(n, sizeof *section);
     struct hash hash;
@@ -48,7 +66,7 @@ static int check_hashes(const struct kvfile *file, const char *path, kvfile_prog
     free(section);
     if (rc < 0 || damaged == SIZE_MAX)
         return rc;
-    name_block(file, damaged, name, sizeof name);
+    name_block(r, damaged, name, sizeof name);
     hash_hex(&file->block[damaged].hash, 8, want);
     hash_hex(&hash, 8, found);
     return err_set(err, "%s: %s has hash %s.., expected %s..: it is damaged", path, name, found, want);
@@ -69,13 +87,6 @@ static int check_gaps(const struct kvfile *file, const char *path, struct err *e
                                at);
     return 0;
 }
-
-enum kv_finding { FINE, NOT_FINITE, NOT_ZERO };
-
-struct kv_verifier {
-    const struct kvfile *file;
-    enum kv_finding *finding; /* [n_blocks]: result of check_block() */
-};
 
 static bool all_finite(const unsigned char *at, size_t rows, enum dtype type, size_t d)
 {
@@ -98,18 +109,17 @@ static void check_block(void *arg, size_t i)
 {
     const struct kv_verifier *r = arg;
     const struct kvfile_head *head = r->file->head;
-    const struct kvfile_seq *seq = &r->file->seq[i / kvfile_seq_blocks(r->file)];
+    const struct kvfile_seq *seq = &r->file->seq[i / r->file->seq_blocks];
     const unsigned char *at = r->file->map.data + r->file->block[i].offset;
-    size_t index;
-    const size_t layer = layer_of(r->file, i, &index);
-    if (layer == kvfile_layers(head)) {
+    const struct kv_place *place = &r->place[i % r->file->seq_blocks];
+    if (place->layer == kvfile_layers(head)) {
         r->finding[i] = dtype_finite(DTYPE_F32, at, (size_t)r->file->block[i].bytes / sizeof(float))
                             ? FINE
                             : NOT_FINITE;
         return;
     }
-    const struct kvfile_sizes sizes = kvfile_sizes_of(r->file, layer);
-    const enum dtype type = (enum dtype)sizes.type[index];
+    const struct kvfile_sizes sizes = kvfile_sizes_of(r->file, place->layer);
+    const enum dtype type = (enum dtype)sizes.type[place->index];
     const size_t d = (size_t)sizes.head_dim, row = dtype_row_bytes(type, d), n = (size_t)seq->n_rows,
                  cap = (size_t)seq->cap;
     for (size_t h = 0; h < sizes.kv_heads && r->finding[i] == FINE; h++, at += cap * row)
@@ -118,32 +128,33 @@ static void check_block(void *arg, size_t i)
                                                                    : FINE;
 }
 
-static int check_rows(const struct kvfile *file, const char *path, struct err *err)
+static int check_rows(struct kv_verifier *r, const char *path, struct err *err)
 {
-    const size_t n = n_blocks(file);
-    struct kv_verifier r = {file, mem_zalloc(n, sizeof *r.finding)};
+    const struct kvfile *file = r->file;
     char name[80];
-    int rc = 0;
-    if (!r.finding)
-        return err_no_memory(err, "%s: %zu blocks", path, n);
-    parallel_for(n, file->map.size, check_block, &r);
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        name_block(file, i, name, sizeof name);
-        if (r.finding[i] == NOT_FINITE)
-            rc = err_set(err, "%s: %s has values that are NaN or infinite: the file is damaged", path,
-                         name);
-        else if (r.finding[i] == NOT_ZERO)
-            rc = err_set(err, "%s: %s is not zero after its %llu KV entries: the file is damaged", path,
-                         name, (unsigned long long)file->seq[i / kvfile_seq_blocks(file)].n_rows);
+    parallel_for(n_blocks(file), file->map.size, check_block, r);
+    for (size_t i = 0; i < n_blocks(file); i++) {
+        if (r->finding[i] == FINE)
+            continue;
+        name_block(r, i, name, sizeof name);
+        return r->finding[i] == NOT_FINITE
+                   ? err_set(err, "%s: %s has values that are NaN or infinite: the file is damaged",
+                             path, name)
+                   : err_set(err, "%s: %s is not zero after its %llu KV entries: the file is damaged",
+                             path, name, (unsigned long long)file->seq[i / file->seq_blocks].n_rows);
     }
-    free(r.finding);
-    return rc;
+    return 0;
 }
 
 int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *progress, void *arg,
                   struct err *err)
 {
-    return check_hashes(file, path, progress, arg, err) < 0 || check_gaps(file, path, err) < 0
-               ? -1
-               : check_rows(file, path, err);
+    struct kv_verifier r;
+    const int rc = open_verifier(&r, file, err) < 0 || check_hashes(&r, path, progress, arg, err) < 0 ||
+                           check_gaps(file, path, err) < 0 || check_rows(&r, path, err) < 0
+                       ? -1
+                       : 0;
+    free(r.place);
+    free(r.finding);
+    return rc;
 }
