@@ -367,6 +367,28 @@ static void man_aliases(const struct program *program, FILE *out)
         fputs(".\n", out);
 }
 
+/* The options of each subcommand, "a, b and c". */
+static void man_subcommands(const struct program *program, FILE *out)
+{
+    const char *word;
+    unsigned operand = 0;
+    fputs(".SS Options of each subcommand\nOther options are refused.\n", out);
+    for (const char *at = program->operands; *at; operand++) {
+        const size_t len = next_choice(&at, &word);
+        fprintf(out, ".TP\n.B %.*s\n", (int)len, word);
+        size_t left = 0;
+        for (size_t i = 0; i < program->n_opts; i++)
+            left += opt_used_by(program, i, operand);
+        for (size_t i = 0; i < program->n_opts; i++) {
+            if (!opt_used_by(program, i, operand))
+                continue;
+            fputs(--left > 1 ? ".BR \\-\\-" : ".B \\-\\-", out);
+            opt_put_roff(program->opts[i].name, out);
+            fputs(left > 1 ? " ,\n" : left ? "\nand\n" : "\n", out);
+        }
+    }
+}
+
 static void print_man(const struct program *program, FILE *out)
 {
     fputs(".SH OPTIONS\n", out);
@@ -402,6 +424,8 @@ static void print_man(const struct program *program, FILE *out)
         fputc('\n', out);
     }
     man_aliases(program, out);
+    if (program->used_by)
+        man_subcommands(program, out);
 }
 
 /* Prints "OLD NAME" for each alias. */

@@ -1,4 +1,4 @@
-# bmc-prof: subcommands refuse options that they do not use, by the table of --help and the man page; rounds in rows; and
+# bmc-prof: subcommands refuse options that they do not use, by the table of --help; rounds in rows; and
 # that KV entries are not computed again in every round.
 load ../helper
 
@@ -106,15 +106,6 @@ spelled() {
     refused 'one of policies, .* is expected, found also "sweep"' policies sweep
     refused 'compare takes two files.*' compare a
     refused 'compare takes two files.*' compare a b c
-}
-
-@test "the man page lists the options of each subcommand as --help does" {
-    local job
-    for job in $commands; do
-        awk -v job="$job" '/^\.SS/ { on = /Options of each/ } on && /^\.TP/ { getline; gsub(/\\/, ""); inside = $2 == job } on && inside' \
-            "$ROOT/man/bmc-prof.1" | tr -d '\\' | grep -oE -- '--[a-z-]+' | sort >page
-        diff page <(used_by "$job")
-    done
 }
 
 @test "the defaults of --kv are those of --help" {
