@@ -7,7 +7,6 @@
 #include "model/experts/expert_store.h"
 #include "model/model.h"
 #include "model_files.h"
-#include "prof/cache_costs.h"
 #include "prof/prof.h"
 #include "prof/retrieval_text.h"
 #include "prof/roofline.h"

@@ -1,5 +1,5 @@
 /* Divergence that types of KV entries cause, layer by layer. */
-#include "prof/cache_costs.h"
+#include "prof/text_measure.h"
 
 #include "prof/quality.h"
 #include "quant/kv_entries.h"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kv/kv_scales.h"
+#include "kv/kv_sensitivity.h"
 #include "prof/report.h"
 
 struct retrieval_options {
@@ -35,3 +36,10 @@ int retrieval_heads_list(const struct retrieval_head *head, const struct retriev
  * (after RoPE) and of V, by layer and KV head. On error there is nothing to release. */
 int cache_ranges_measure(struct kv_scales *scales, const struct run *run, const struct model *model,
                          const uint32_t *id, size_t n, struct err *err) MUST_USE;
+
+/* Measures what types of KV entries cost a model: runs the n tokens `id` once for each layer's keys and values, and for
+ * all keys and all values of each type, each time beside a cache of f32. Products are in the run's precision: f32 keeps the
+ * rounding of activations, which small changes turn over, out of the figures. The caller releases *s, also after an error. */
+int cache_costs_measure(struct kv_sensitivity *s, const struct report *report,
+                        const struct model *model, const uint32_t *id, size_t n,
+                        struct err *err) MUST_USE;

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "format/gguf/gguf_write.h"
-#include "model/convert/model_source.h"
+#include "model/convert/tensor_sources.h"
 #include "model/convert/type_mixtures.h"
 #include "model/weight_kinds.h"
 #include "quant/pack.h"

@@ -14,7 +14,6 @@
 #include "model/convert/chat_source.h"
 #include "model/convert/generation_source.h"
 #include "model/convert/gguf_out.h"
-#include "model/convert/model_source.h"
 #include "model/family/family.h"
 #include "model/model.h"
 #include "model/convert/tensor_sources.h"

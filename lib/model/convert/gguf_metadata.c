@@ -7,7 +7,6 @@
 #include "base/text_util.h"
 #include "format/gguf/gguf_config.h"
 #include "format/gguf/gguf_source.h"
-#include "model/convert/gguf_vocabulary.h"
 #include "model/family/family_words.h"
 
 int gguf_metadata_family(struct family *family, const struct gguf_out *out, struct err *err)

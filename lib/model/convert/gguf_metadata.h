@@ -18,3 +18,7 @@ int gguf_metadata_vectors(struct gguf_tensors *tensors, const struct gguf_out *o
  * `all`. */
 int gguf_metadata(struct gguf_values *values, const struct gguf_out *out, const struct gguf_arch *arch,
                   const struct family *family, bool all, struct err *err) MUST_USE;
+
+/* Adds the keys tokenizer.* and general.sampling.*, of the model's vocabulary, chat templates and sampling defaults. Fails
+ * for tokenizers that GGUF cannot express. */
+int gguf_vocabulary(struct gguf_values *values, const struct gguf_out *out, struct err *err) MUST_USE;

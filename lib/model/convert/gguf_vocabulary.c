@@ -1,5 +1,5 @@
 /* Tokenizer tables as GGUF has them: spelled tokens with types and scores, merges, the name of the pre-tokenizer. */
-#include "model/convert/gguf_vocabulary.h"
+#include "model/convert/gguf_metadata.h"
 
 #include "base/mem.h"
 #include "format/gguf/gguf_pre.h"

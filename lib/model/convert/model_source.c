@@ -1,5 +1,5 @@
 /* Rows of the tensors of a model.bmc: unpacked, and dequantised unless their type is kept. */
-#include "model/convert/model_source.h"
+#include "model/convert/tensor_sources.h"
 
 #include <stdatomic.h>
 

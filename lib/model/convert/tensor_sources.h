@@ -1,6 +1,7 @@
 /* The source tensors of an output tensor: one, or one of each expert or head. */
 #pragma once
 
+#include "format/bmc/bmcfile.h"
 #include "model/convert/tensor_import.h"
 #include "model/family/family.h"
 
@@ -25,3 +26,8 @@ enum import_result tensor_sources_rows(const struct tensor_sources *sources, siz
 /* The source tensor of a weight kind outside layers; NULL: there is none. */
 const struct source_tensor *tensor_sources_single(const struct weight_source *source,
                                                   const struct family *family, const char *kind);
+
+/* tensor_sources_rows() of a tensor of a model.bmc, or of the draft head in one: rows of a call belong to one matrix, and
+ * of quantised ones begin at a multiple of 16 rows in it. `to` may be quantised only if it is the tensor's type. */
+enum import_result model_source_rows(const struct bmc_file *file, const struct bmc_tensor *tensor,
+                                     size_t first_row, size_t rows, enum dtype to, void *out);
