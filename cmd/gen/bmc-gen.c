@@ -95,6 +95,8 @@ static const struct usage_rule rules[] = {
      "--verify-receipt takes prompt, parameters, seed, -c, --precision and --cache-type from the "
      "receipts, and generates nothing else"},
     {"stats", EXCLUDES, "tokenize detokenize", "--stats goes with generation and --score"},
+    {"check-hash", EXCLUDES, "score embed tokenize detokenize render-chat",
+     "--check-hash goes with generation"},
 };
 
 /* --memory, but at most three quarters of what control groups leave: the rest is for activations. */

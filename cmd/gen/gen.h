@@ -66,7 +66,7 @@ struct gen_options {
     bool summary;
     size_t stride; /* 0: not given */
     const char *save_imatrix;
-    const char *stats;
+    const char *stats, *check_hash;
     const char *load_kv, *save_kv, *prompt_cache;
     const char *receipt, *receipt_key, *verify_receipt;
     bool chat, interactive;
@@ -247,7 +247,8 @@ void gen_note_ignored(const struct gen *gen, foreign_members ignored);
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
                     struct gen_request *request, struct err *err) MUST_USE;
 
-/* Prints statistics to stderr unless --quiet, and writes --stats FILE. */
+/* Prints statistics to stderr unless --quiet, and writes --stats FILE; fails if the logits' hash is not that of
+ * --check-hash. */
 int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
 
 /* ---- the session of a run that gen_main() has opened ---- */

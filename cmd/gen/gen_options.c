@@ -23,6 +23,8 @@ struct gen_options gen_defaults(void)
     };
 }
 
+static const char hex_digits[] = "0123456789abcdefABCDEF";
+
 /* ---- rules ---- */
 
 /* Whether a word of a rule holds: a condition, or an option that is given, with that value if the word has one. */
@@ -211,6 +213,9 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     if (o->lora.n && o->save_imatrix)
         opt_usage_error(program, "--save-imatrix measures the model itself: leave --lora out");
     opt_names_check(program, o->kv, o->attn, o->isa, o->precision);
+    if (o->check_hash && (strlen(o->check_hash) != 16 || strspn(o->check_hash, hex_digits) != 16))
+        opt_usage_error(program, "--check-hash \"%s\": 16 hexadecimal digits are expected",
+                        o->check_hash);
     check_ids(program, o->prompt_ids);
 }
 
@@ -218,7 +223,7 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
 static int hex_byte(const char *at)
 {
     const char digits[3] = {at[0], at[0] ? at[1] : 0, 0};
-    return strspn(digits, "0123456789abcdefABCDEF") == 2 ? (int)strtol(digits, NULL, 16) : 0;
+    return strspn(digits, hex_digits) == 2 ? (int)strtol(digits, NULL, 16) : 0;
 }
 
 /* Replaces C escapes in place, except unknown ones and \x00. */

@@ -1,4 +1,5 @@
 /* Statistics of a bmc-gen run. Field names are listed in the man page and do not change. */
+#include <strings.h>
 #include <sys/resource.h>
 
 #include "quant/cache_types.h"
@@ -339,6 +340,22 @@ static int write_stats(const struct gen *gen, const struct gen_stats *stats, str
     return rc < 0 ? -1 : outfile_save(gen->options->stats, text.data, text.len, err);
 }
 
+static int check_hash(const struct gen *gen, const struct gen_stats *stats, struct err *err)
+{
+    const char *expected = gen->options->check_hash;
+    char found[17];
+    hash_hex(&stats->logits_hash, 8, found);
+    if (strcasecmp(found, expected) != 0)
+        return err_set(
+            err,
+            "logits_hash is %s, expected %s: the model, the tokens, --precision, --cache-type or the "
+            "program's version differ",
+            found, expected);
+    if (!gen->options->quiet)
+        cli_say(stderr, "%s: logits_hash is %s, as expected\n", gen->program->name, found);
+    return 0;
+}
+
 int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err)
 {
     if (gen_count_traffic(gen, err) < 0)
@@ -349,5 +366,7 @@ int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err)
         if (gen->hooks)
             gen->hooks->print(gen);
     }
-    return gen->options->stats ? write_stats(gen, stats, err) : 0;
+    if (gen->options->stats && write_stats(gen, stats, err) < 0)
+        return -1;
+    return gen->options->check_hash ? check_hash(gen, stats, err) : 0;
 }

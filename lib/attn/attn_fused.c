@@ -16,6 +16,7 @@
 #include "attn/attn_rows.h"
 #include "attn/query_mask.h"
 #include "base/mem.h"
+#include "base/repro_math.h"
 #include "base/threads.h"
 #include "kernel/widen_kv.h"
 #include "quant/hadamard.h"
@@ -55,7 +56,8 @@ static void softmax_partials_merge(size_t d, const struct softmax_partials *a,
         if (!(b->max[i] > -INFINITY) && !isnan(b->max[i]))
             continue;
         const float max = fmaxf(a->max[i], b->max[i]);
-        const float scale_a = expf(a->max[i] - max), scale_b = expf(b->max[i] - max);
+        const float scale_a = (float)repro_exp(a->max[i] - max),
+                    scale_b = (float)repro_exp(b->max[i] - max);
         float *sum = a->sum + i * NR, *context = a->context + i * d;
         for (size_t j = 0; j < NR; j++)
             sum[j] = sum[j] * scale_a + b->sum[i * NR + j] * scale_b;
@@ -77,8 +79,9 @@ static void softmax_partials_result(size_t d, const struct softmax_partials *par
             sum[j] += sum[j + half];
     float scale = 1 / sum[0];
     if (sink) {
-        const float max = fmaxf(partials->max[i], *sink), factor = expf(partials->max[i] - max);
-        scale = factor / (sum[0] * factor + expf(*sink - max));
+        const float max = fmaxf(partials->max[i], *sink),
+                    factor = (float)repro_exp(partials->max[i] - max);
+        scale = factor / (sum[0] * factor + (float)repro_exp(*sink - max));
     }
     for (size_t j = 0; j < d; j++)
         out[j] = partials->context[i * d + j] * scale;

@@ -9,6 +9,7 @@
  *   weight = score of the chosen, or the softmax of their logits alone (topk_softmax), or the sigmoid of each
  *   weight /= sum of weights                                  with `norm`
  *   weight *= scale, and the expert's gain */
+#include "base/repro_math.h"
 #include "base/threads.h"
 #include "cpu/cpu_pass.h"
 #include "quant/pack.h"
@@ -28,7 +29,7 @@ static void softmax(float *x, size_t n)
     for (size_t i = 1; i < n; i++)
         max = x[i] > max ? x[i] : max;
     for (size_t i = 0; i < n; i++)
-        sum += x[i] = expf(x[i] - max);
+        sum += x[i] = (float)repro_exp(x[i] - max);
     for (size_t i = 0; i < n; i++)
         x[i] /= sum;
 }
@@ -84,7 +85,7 @@ static void sort_ascending(uint32_t *x, size_t n)
         }
 }
 
-static float sigmoid(float x) { return 1 / (1 + expf(-x)); }
+static float sigmoid(float x) { return (float)repro_sigmoid(x); }
 
 static void score_experts(const struct op_route *r, const float *logits, float *score)
 {

@@ -5,6 +5,7 @@
  * passes; heads, and columns of S, are independent of each other and run in parallel. In a token tree,
  * each token continues from the state of its parent. */
 #include "base/mem.h"
+#include "base/repro_math.h"
 #include "base/threads.h"
 #include "cpu/cpu_pass.h"
 #include "kv/kv.h"
@@ -98,7 +99,7 @@ static const float *earlier_input(const struct recur_job *job, size_t query, siz
     return inputs_row(job, q->first + path_row(q, row, back));
 }
 
-static float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
+static float softplus(float x) { return x > 20 ? x : (float)repro_log1p(repro_exp(x)); }
 
 /* Sets what the recurrence needs from the convolution's output `x`: decay, beta, keys and values. */
 static void set_inputs(const struct recur_job *job, const struct state_inputs *in, float *x)
@@ -119,9 +120,9 @@ static void set_inputs(const struct recur_job *job, const struct state_inputs *i
     for (size_t h = 0; h < shape->heads; h++) {
         const float step = softplus(in->decay[h] + *cpu_floats(r->step, r->first_head + h));
         const float *v = x + job->at.v + h * dv;
-        in->decay[h] = expf(-*cpu_floats(r->decay, r->first_head + h) * step);
+        in->decay[h] = (float)repro_exp(-*cpu_floats(r->decay, r->first_head + h) * step);
         if (r->kind == RECUR_DELTA)
-            in->beta[h] = 1 / (1 + expf(-in->beta[h]));
+            in->beta[h] = (float)repro_sigmoid(in->beta[h]);
         for (size_t j = 0; j < dv; j++)
             in->v[h * slots + j] = r->kind == RECUR_DELTA ? v[j] : step * v[j];
         for (size_t j = dv; j < slots; j++)

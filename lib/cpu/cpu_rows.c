@@ -1,4 +1,5 @@
 /* Operations on single rows: embeddings, norms, rotation, factors, sums, copies. */
+#include "base/repro_math.h"
 #include "base/threads.h"
 #include "cpu/cpu_pass.h"
 #include "quant/pack.h"
@@ -152,7 +153,7 @@ static void softcap_row(const struct row_job *job, size_t row)
     const float cap = job->op->limit;
     float *x = cpu_row(job->step, job->op->out, row);
     for (size_t j = 0; j < job->op->width; j++)
-        x[j] = cap * tanhf(x[j] / cap);
+        x[j] = cap * (float)repro_tanh(x[j] / cap);
 }
 
 /* Operations so short that other threads would not help. */

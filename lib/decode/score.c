@@ -2,6 +2,7 @@
 #include "decode/score.h"
 
 #include "base/mem.h"
+#include "decode/sample/sampler.h"
 
 enum { LOGIT_ROWS = 32 }; /* tokens whose logits are computed at a time */
 
@@ -90,8 +91,8 @@ static int take_token(struct scoring *s, struct text_slot *slot, const float *lo
 {
     struct score_window *w = window_of(s, slot);
     const size_t pos = w->next++;
-    const double logprob =
-        logits[slot->text.id[pos]] - log_sum_exp(logits, session_vocab(s->batch.session));
+    const double norm = log_sum_exp(logits, session_vocab(s->batch.session)),
+                 logprob = logprob_of(logits, slot->text.id[pos], norm);
     w->result.tokens++;
     w->result.sum_logprob += logprob;
     return s->callbacks->token(s->callbacks->arg, &slot->text, pos, logprob, err);

@@ -141,10 +141,8 @@ static struct a_format a_format_int8(const struct gemm *gemm, const struct produ
 static struct a_format a_format_of(const struct gemm *gemm, const struct product *product, size_t n,
                                    size_t rows)
 {
-    const enum precision precision = product->f32 ? PRECISION_F32
-                                     : gemm->precision == PRECISION_INT8
-                                         ? precision_default(gemm->kernels, false)
-                                         : gemm->precision;
+    const enum precision precision =
+        product->f32 || gemm->precision == PRECISION_INT8 ? PRECISION_F32 : gemm->precision;
     const bool bf16_weights = all_bf16(product, n);
     struct a_format a = {.terms = 1, .k = product->w->in_padded};
     if (product_group(gemm, product))
@@ -191,7 +189,7 @@ int gemm_open_groups(struct gemm **out, const struct kernels *kernels, enum prec
     if (kernels_load(kernels, err) < 0)
         return -1;
     struct gemm *gemm = *out = mem_zalloc(1, sizeof *gemm);
-    const bool split = precision == PRECISION_BF16X2 || precision == PRECISION_INT8;
+    const bool split = precision == PRECISION_BF16X2;
     /* Two terms of bf16 take as much as f32, and int8 less, except interleaved rows of small groups. Without
      * products of bf16, both terms are f32. */
     const bool twice = max_groups > 1 || (split && !kernels->panel_bf16);

@@ -7,8 +7,15 @@
  *   - Rows are f32 and contiguous; strides are in elements. Any size >= 1 works; no alignment is
  *     assumed unless a comment says so.
  *   - Outputs never overlap inputs unless a comment says "in place".
- *   - Within a set, the result for an activation row depends on that row alone: not on the number
- *     of rows, columns or threads. Every sum is added up in one fixed order.
+ *   - The result for an activation row depends on that row alone: not on the number of rows, columns or
+ *     threads.
+ *   - All sets compute the same bits, except `blas` and panel_bf16(); of NaN, only which elements it is.
+ *     So formulas here are meant literally. Every operation rounds to f32, to nearest; fma() alone rounds once.
+ *       dot products of f32   fma() over the inputs in order, in one accumulator; of integers exact
+ *       sums of a row         sum16: 16 partial sums, element j in sum j % 16; then sums 8 apart are added,
+ *                             4, 2 and 1 apart; then elements behind the last whole 16, in order
+ *       exp, tanh, erf        the polynomials of template/vec.h; sqrt and quotients are correctly rounded
+ *     Orders that belong to one kernel are in its template.
  *   - Padding is either never read, or is finite and multiplied by a weight of exactly 0. */
 #pragma once
 
@@ -228,11 +235,12 @@ struct kernels {
      * or 16 bits. */
     void (*attend_quant)(const struct attend *attend);
 
-    /* y = (x - mean) / sqrt(variance + eps) * gain + bias; gain, bias may be NULL; y may be x. */
+    /* y = (x - mean) * (1 / sqrt(variance + eps)) * gain + bias; gain, bias may be NULL; y may be x. Sums are
+     * sum16, of squares with fma() in the partial ones. */
     void (*layernorm)(float *y, const float *x, size_t n, const float *gain, const float *bias,
                       float eps);
 
-    /* y = x / sqrt(mean of squares + eps) * gain; gain may be NULL; y may be x. */
+    /* y = x * (1 / sqrt(mean of squares + eps)) * gain, with that sum; gain may be NULL; y may be x. */
     void (*rmsnorm)(float *y, const float *x, size_t n, const float *gain, float eps);
 
     /* Rotary embedding in place, for the first n_rot elements of `heads` heads of size d: rotates
@@ -240,7 +248,7 @@ struct kernels {
     void (*rope)(float *x, size_t heads, size_t d, size_t n_rot, const float *cosine,
                  const float *sine);
 
-    /* In place: x[j] = exp(x[j] * scale + bias[j] - max) / sum; 0 if the exponent is < -87.3. */
+    /* In place: x[j] = exp(x[j] * scale + bias[j] - max) * (1 / sum16); 0 if the exponent is < -87.3. */
     void (*softmax)(float *x, size_t n, float scale, const float *bias);
 
     /* y[j] += x[j] */
@@ -250,7 +258,7 @@ struct kernels {
     void (*recur)(const struct recur *recur);
 
     /* One output row of a causal convolution over n channels: y[j] = act(bias[j] + w[0][j] x[0][j] +
-     * w[1][j] x[1][j] + ..), in this order over `taps` input rows; rows of w are `stride` elements apart.
+     * w[1][j] x[1][j] + ..), by fma() in this order over `taps` input rows; rows of w are `stride` elements apart.
      * bias may be NULL. */
     void (*convolve)(float *y, const float *const *x, size_t taps, const float *w, size_t stride,
                      const float *bias, size_t n, enum epilogue_act act);

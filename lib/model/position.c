@@ -1,6 +1,8 @@
 /* RoPE (Su et al., 2021), its scalings for longer contexts, and ALiBi (Press et al., 2022). */
 #include "model/position.h"
 
+#include "base/repro_math.h"
+
 /* Llama 3: divides rotary frequencies of long wavelengths by rope_factor, keeps those of short
  * ones, and interpolates in between. */
 static double scale_llama3(const struct rope_plan *rope, double frequency)
@@ -19,7 +21,8 @@ static double scale_llama3(const struct rope_plan *rope, double frequency)
 static double yarn_edge(const struct rope_plan *rope, double turns)
 {
     const double rope_dim = (double)rope->dim;
-    return rope_dim * log((double)rope->original / (turns * 2 * M_PI)) / (2 * log(rope->theta));
+    return rope_dim * repro_log((double)rope->original / (turns * 2 * M_PI)) /
+           (2 * repro_log(rope->theta));
 }
 
 /* YaRN: keeps the frequency of rotary pair j below the low edge, divides it by rope_factor above
@@ -43,11 +46,11 @@ static double base_for(const struct rope_plan *rope, size_t length)
 {
     const double rope_dim = (double)rope->dim, original = (double)rope->original;
     if (rope->scaling == ROPE_NTK)
-        return rope->theta * pow(rope->factor, rope_dim / (rope_dim - 2));
+        return rope->theta * repro_pow(rope->factor, rope_dim / (rope_dim - 2));
     if (rope->scaling != ROPE_DYNAMIC || !rope_depends(rope, length))
         return rope->theta;
     const double grown = rope->factor * (double)length / original - (rope->factor - 1);
-    return rope->theta * pow(grown, rope_dim / (rope_dim - 2));
+    return rope->theta * repro_pow(grown, rope_dim / (rope_dim - 2));
 }
 
 static double scale(const struct rope_plan *rope, size_t length, size_t j, double frequency)
@@ -71,7 +74,7 @@ void rope_frequencies(const struct rope_plan *rope, size_t length, float *freque
     const double base = base_for(rope, length), share = rope->share != 0 ? rope->share : 1,
                  rotated = floor(share * (double)(rope->dim / 2));
     for (size_t j = 0; j < rope->dim / 2; j++) {
-        const double plain = pow(base, -2.0 * (double)j / (double)rope->dim);
+        const double plain = repro_pow(base, -2.0 * (double)j / (double)rope->dim);
         frequency[j] = (double)j < rotated ? (float)scale(rope, length, j, plain) : 0;
     }
 }
@@ -84,7 +87,7 @@ bool rope_depends(const struct rope_plan *rope, size_t length)
 /* YaRN's attention factor, with a weight of its logarithm. */
 static double yarn_mscale(const struct rope_plan *rope, double weight)
 {
-    return rope->factor > 1 ? 0.1 * weight * log(rope->factor) + 1 : 1;
+    return rope->factor > 1 ? 0.1 * weight * repro_log(rope->factor) + 1 : 1;
 }
 
 double rope_gain(const struct rope_plan *rope, size_t context)
@@ -99,7 +102,7 @@ double rope_gain(const struct rope_plan *rope, size_t context)
                (ratio ? yarn_mscale(rope, rope->mscale_all) : 1);
     }
     if (rope->scaling == ROPE_LONGROPE && factor > 1)
-        return sqrt(1 + log(factor) / log(original));
+        return sqrt(1 + repro_log(factor) / repro_log(original));
     return 1;
 }
 
@@ -121,15 +124,17 @@ void rope_angles(const float *frequency, size_t half, double gain, const size_t 
         for (size_t j = 0; j < half; j++) {
             /* the product is rounded to f32, as in training */
             const double angle = (float)position[i] * frequency[j];
-            cosine[i * half + j] = (float)(gain * cos(angle));
-            sine[i * half + j] = (float)(gain * sin(angle));
+            double s, c;
+            repro_sincos(angle, &s, &c);
+            cosine[i * half + j] = (float)(gain * c);
+            sine[i * half + j] = (float)(gain * s);
         }
 }
 
 float attn_temperature(const struct temperature_plan *t, size_t position)
 {
     const size_t times = t->length ? (position + t->offset) / t->length : 0;
-    return (float)(1 + t->scale * log(1 + (double)times));
+    return (float)(1 + t->scale * repro_log(1 + (double)times));
 }
 
 void alibi_slopes(const struct config *config, float *slope)
@@ -138,6 +143,7 @@ void alibi_slopes(const struct config *config, float *slope)
     while (2 * whole <= config->heads)
         whole *= 2;
     for (size_t h = 0; h < config->heads; h++)
-        slope[h] = (float)(h < whole ? exp2(-8.0 * (double)(h + 1) / (double)whole)
-                                     : exp2(-4.0 * (double)(2 * (h - whole) + 1) / (double)whole));
+        slope[h] =
+            (float)repro_pow(2, h < whole ? -8.0 * (double)(h + 1) / (double)whole
+                                          : -4.0 * (double)(2 * (h - whole) + 1) / (double)whole);
 }

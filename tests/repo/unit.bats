@@ -13,6 +13,7 @@ unit() { # NAME ARGUMENT..
 }
 
 @test "kernels of every set, and the packed layout" { unit kernel; }
+@test "kernels of every set have the bits of plain C" { unit same_bits; }
 @test "int8 products of quantised weights in every kernel set, bit for bit" { unit int8; }
 @test "a gate matrix of another type than the up projection" { unit gate; }
 @test "quantised weights: every kernel set against plain C, bit for bit" { BMC_SEED=${BMC_SEED:-$RANDOM} unit quant_sets; }

@@ -22,10 +22,11 @@ int logprobs_of(struct logprobs *scratch, const float *logits, uint32_t id, size
         if (mem_grow(&scratch->best, &scratch->best_cap, scratch->best_cap, sizeof *scratch->best,
                      err) < 0)
             return -1;
-    out[0] = (struct logprob){id, (float)(logits[id] - norm)};
+    out[0] = (struct logprob){id, logprob_of(logits, id, norm)};
     top_logits(logits, vocab_of(scratch), k, scratch->best);
     for (size_t i = 0; i < k; i++)
-        out[1 + i] = (struct logprob){scratch->best[i].id, (float)(scratch->best[i].logit - norm)};
+        out[1 + i] =
+            (struct logprob){scratch->best[i].id, logprob_of(logits, scratch->best[i].id, norm)};
     return 0;
 }
 

@@ -79,8 +79,14 @@ bool sampler_uses_history(const struct sampler_options *options);
 /* False if a logit is NaN or infinite: the model is damaged. */
 bool logits_finite(const float *logits, size_t n);
 
-/* The logarithm of the softmax denominator: logprob(id) = logits[id] - log_sum_exp(). */
+/* The logarithm of the softmax denominator. */
 double log_sum_exp(const float *logits, size_t n);
+
+/* The log-probability of a token, with norm = log_sum_exp(): f32 wherever it is reported, so that a token has one. */
+static inline float logprob_of(const float *logits, uint32_t id, double norm)
+{
+    return (float)(logits[id] - norm);
+}
 
 /* Sorts candidates by logits, best first; among equals the lowest id comes first. */
 void candidates_sort(struct candidate *candidate, size_t n);

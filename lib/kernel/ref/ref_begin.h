@@ -2,12 +2,37 @@
  * templates (vec.h) that are included without a begin header use this one. */
 #pragma once
 
+#include <stdint.h>
+
 #define TUNING         TUNING_REF
 #define SMALLM_HEIGHTS HEIGHTS_4
 
-#define VW 4
-/* This vf_fma() rounds twice, unlike an FMA instruction, so dequantisation uses dequantize.h. */
-#define VF_FMA_UNFUSED
-#define vf_fma(a, b, c) ((a) * (b) + (c))
+#define VW              4
+#define vf_fma(a, b, c) ref_fma(a, b, c)
 #define vf_max(a, b)    vf_select((a) > (b), a, b)
 #define vf_min(a, b)    vf_select((a) < (b), a, b)
+/* Weights are dequantised by dequantize.h, which is read more easily than dequantize_lines.h. */
+#define DEQUANTIZE_IN_C
+
+typedef float ref_floats __attribute__((vector_size(4 * VW)));
+typedef double ref_doubles __attribute__((vector_size(8 * VW)));
+typedef int64_t ref_longs __attribute__((vector_size(8 * VW)));
+
+/* Functions with vector arguments are all inlined, so warnings about their ABI do not matter. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+/* a * b + c with a single rounding, as an FMA instruction computes it. The product is exact in double; the
+ * sum is rounded to odd there, with its error found by Knuth's two-sum, and then to nearest in float (Boldo and
+ * Melquiond, 2008). */
+static inline __attribute__((always_inline)) ref_floats ref_fma(ref_floats a, ref_floats b,
+                                                                ref_floats c)
+{
+    const ref_doubles product = __builtin_convertvector(a, ref_doubles) *
+                                __builtin_convertvector(b, ref_doubles),
+                      addend = __builtin_convertvector(c, ref_doubles), sum = product + addend,
+                      part = sum - product, error = (product - (sum - part)) + (addend - part);
+    const ref_longs bits = (ref_longs)sum, inexact = (error > 0) | (error < 0);
+    const ref_longs away = 1 | ((bits ^ (ref_longs)error) >> 63); /* 1, or -1 where signs differ */
+    return __builtin_convertvector((ref_doubles)(bits + (away & inexact & ((bits & 1) - 1))),
+                                   ref_floats);
+}

@@ -184,17 +184,18 @@ INLINE void value_tile(const int R, const int G, enum dtype type, bool scattered
             vf_store(context + (size_t)i * d + g * VW, sum[i][g]);
 }
 
-/* Adds element j of a block's V to the context of a query. */
+/* Adds element j of a block's V to the context of a query, as lanes of value_tile() do. */
 INLINE void value_element(enum dtype type, bool scattered, const struct block_state *b, size_t query,
                           size_t j)
 {
     float *context = b->a->context + query * b->a->d_v + j;
-    float sum = *context * b->softmax.acc_scale[query];
+    vf sum = vf_set1(*context * b->softmax.acc_scale[query]);
     for (size_t p = 0; p < b->tiles * ATTEND_TILE; p++) {
         const char *from = row_of(b->v[p / ATTEND_TILE], scattered, b->a->v_stride, p % ATTEND_TILE);
-        sum += b->softmax.scores[query * BLOCK + p] * dtype_element(type, from, j);
+        sum = vf_fma(vf_set1(b->softmax.scores[query * BLOCK + p]),
+                     vf_set1(dtype_element(type, from, j)), sum);
     }
-    *context = sum;
+    *context = sum[0];
 }
 
 INLINE void value_queries(const int R, enum dtype type, bool scattered, const struct block_state *b,

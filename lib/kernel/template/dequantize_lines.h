@@ -1,4 +1,4 @@
-/* Template: vectorised dequantisation of weights, for kernel sets whose vf_fma() rounds once. */
+/* Template: vectorised dequantisation of weights. */
 #pragma once
 
 #include "kernel/template/quant_lines.h"

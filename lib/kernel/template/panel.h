@@ -4,7 +4,7 @@
  * Every sum runs over the inputs in order, k = 0, 1, 2 ..., in one accumulator. */
 #pragma once
 
-#ifdef VF_FMA_UNFUSED
+#ifdef DEQUANTIZE_IN_C
 #include "kernel/template/dequantize.h"
 #else
 #include "kernel/template/dequantize_lines.h"

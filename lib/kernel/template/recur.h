@@ -3,41 +3,42 @@
 
 #include "kernel/template/vec.h"
 
-/* Sums over key_dim run in SPLIT chains per register, so that RECUR_WIDTH / VW * SPLIT of them are in
- * flight: key i belongs to chain i % SPLIT. */
-enum { RECUR_VECS = RECUR_WIDTH / VW, RECUR_SPLIT = VW >= 8 ? VW / 4 : 1 };
+/* Sums over key_dim run in 4 chains, key i in chain i % 4, which are added in order. RECUR_GROUP registers of
+ * columns at a time: their chains fit in registers, and their additions do not wait for each other. */
+enum { RECUR_CHAINS = 4, RECUR_GROUP = 2 };
 
 struct recur_sums {
-    vf part[RECUR_SPLIT][RECUR_VECS];
+    vf part[RECUR_CHAINS][RECUR_GROUP];
 };
 
 INLINE vf recur_sum(const struct recur_sums *sums, int g)
 {
     vf sum = sums->part[0][g];
-    UNROLL(for (int s = 1; s < RECUR_SPLIT; s++)) sum += sums->part[s][g];
+    UNROLL(for (int s = 1; s < RECUR_CHAINS; s++)) sum += sums->part[s][g];
     return sum;
 }
 
-/* sums += rows [from, from + n) of S times the elements of k; n <= RECUR_SPLIT. */
-INLINE void recur_read(struct recur_sums *sums, const struct recur *r, size_t from, size_t n)
+/* sums += columns from `column` on of rows [from, from + n) of S times the elements of k; n <= RECUR_CHAINS. */
+INLINE void recur_read(struct recur_sums *sums, const struct recur *r, size_t column, size_t from,
+                       size_t n)
 {
     for (size_t s = 0; s < n; s++) {
+        const float *row = r->before + (from + s) * RECUR_WIDTH + column;
         const vf k = vf_set1(r->k[from + s]);
-        UNROLL(for (int g = 0; g < RECUR_VECS; g++))
-        sums->part[s][g] =
-            vf_fma(vf_load(r->before + (from + s) * RECUR_WIDTH + g * VW), k, sums->part[s][g]);
+        UNROLL(for (int g = 0; g < RECUR_GROUP; g++))
+        sums->part[s][g] = vf_fma(vf_load(row + g * VW), k, sums->part[s][g]);
     }
 }
 
-/* S = decay S + k d, and sums += q S, for the same rows. */
-INLINE void recur_write(struct recur_sums *sums, const struct recur *r, const vf *d, size_t from,
-                        size_t n)
+/* S = decay S + k d, and sums += q S, for the same elements. */
+INLINE void recur_write(struct recur_sums *sums, const struct recur *r, const vf *d, size_t column,
+                        size_t from, size_t n)
 {
     const vf decay = vf_set1(r->decay);
     for (size_t s = 0; s < n; s++) {
-        const size_t at = (from + s) * RECUR_WIDTH;
+        const size_t at = (from + s) * RECUR_WIDTH + column;
         const vf k = vf_set1(r->k[from + s]), q = vf_set1(r->q ? r->q[from + s] : 0);
-        UNROLL(for (int g = 0; g < RECUR_VECS; g++))
+        UNROLL(for (int g = 0; g < RECUR_GROUP; g++))
         {
             const vf state = vf_fma(k, d[g], decay * vf_load(r->before + at + g * VW));
             vf_store(r->state + at + g * VW, state);
@@ -46,28 +47,36 @@ INLINE void recur_write(struct recur_sums *sums, const struct recur *r, const vf
     }
 }
 
-static void recur(const struct recur *r)
+/* RECUR_GROUP registers of columns from `column` on. */
+INLINE void recur_columns(const struct recur *r, size_t column)
 {
-    const size_t whole = r->key_dim / RECUR_SPLIT * RECUR_SPLIT;
+    const size_t whole = r->key_dim / RECUR_CHAINS * RECUR_CHAINS;
     struct recur_sums sums = {0};
-    vf d[RECUR_VECS];
-    for (size_t i = 0; r->delta && i < whole; i += RECUR_SPLIT)
-        recur_read(&sums, r, i, RECUR_SPLIT);
+    vf d[RECUR_GROUP];
+    for (size_t i = 0; r->delta && i < whole; i += RECUR_CHAINS)
+        recur_read(&sums, r, column, i, RECUR_CHAINS);
     if (r->delta)
-        recur_read(&sums, r, whole, r->key_dim - whole);
-    UNROLL(for (int g = 0; g < RECUR_VECS; g++))
+        recur_read(&sums, r, column, whole, r->key_dim - whole);
+    UNROLL(for (int g = 0; g < RECUR_GROUP; g++))
     {
-        d[g] = vf_load(r->v + g * VW);
+        d[g] = vf_load(r->v + column + g * VW);
         if (r->delta)
             d[g] = vf_set1(r->beta) * (d[g] - vf_set1(r->decay) * recur_sum(&sums, g));
     }
     sums = (struct recur_sums){0};
-    for (size_t i = 0; i < whole; i += RECUR_SPLIT)
-        recur_write(&sums, r, d, i, RECUR_SPLIT);
-    recur_write(&sums, r, d, whole, r->key_dim - whole);
+    for (size_t i = 0; i < whole; i += RECUR_CHAINS)
+        recur_write(&sums, r, d, column, i, RECUR_CHAINS);
+    recur_write(&sums, r, d, column, whole, r->key_dim - whole);
     if (!r->q)
         return;
-    UNROLL(for (int g = 0; g < RECUR_VECS; g++)) vf_store(r->y + g * VW, recur_sum(&sums, g));
+    UNROLL(for (int g = 0; g < RECUR_GROUP; g++))
+    vf_store(r->y + column + g * VW, recur_sum(&sums, g));
+}
+
+static void recur(const struct recur *r)
+{
+    for (size_t column = 0; column < RECUR_WIDTH; column += RECUR_GROUP * VW)
+        recur_columns(r, column);
 }
 
 /* Loads n <= VW elements; the others are 0. */

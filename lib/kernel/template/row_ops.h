@@ -62,19 +62,20 @@ static void rope(float *x, size_t heads, size_t d, size_t n_rot, const float *co
 
 static void softmax(float *x, size_t n, float scale, const float *bias)
 {
-    const size_t whole = n / VW * VW;
+    const size_t whole = n / NR * NR;
     float max = -INFINITY;
     for (size_t j = 0; j < n; j++) {
         x[j] = x[j] * scale + bias[j];
         max = x[j] > max ? x[j] : max;
     }
-    vf sums = {0};
-    for (size_t j = 0; j < whole; j += VW) {
-        const vf e = vf_exp(vf_load(x + j) - vf_set1(max));
-        vf_store(x + j, e);
-        sums += e;
-    }
-    float sum = vf_sum(sums);
+    vf sums[NR_VECS] = {{0}};
+    for (size_t j = 0; j < whole; j += NR)
+        for (int g = 0; g < NR_VECS; g++) {
+            const vf e = vf_exp(vf_load(x + j + g * VW) - vf_set1(max));
+            vf_store(x + j + g * VW, e);
+            sums[g] += e;
+        }
+    float sum = vf_sum_nr(sums);
     for (size_t j = whole; j < n; j++) {
         x[j] = vf_exp(vf_set1(x[j] - max))[0];
         sum += x[j];

@@ -3,7 +3,7 @@
  * A kernel file includes the begin header of its instruction set (x86/avx2_begin.h), then
  * templates. A begin header defines, before it includes this file,
  *   VW                              lanes of a register
- *   vf_fma(a, b, c)                 a * b + c
+ *   vf_fma(a, b, c)                 a * b + c, rounded once
  *   vf_max(a, b), vf_min(a, b)      a > b ? a : b and a < b ? a : b: b if one of them is NaN
  *   TUNING, SMALLM_HEIGHTS          sizes of micro-kernels (tuning.h)
  *   INT8_*                          int8 micro-kernels (gemm_int8.h)
@@ -278,13 +278,13 @@ INLINE void prefetch_next(const struct panel_prefetch *prefetch, size_t at, size
     }
 }
 
-/* Returns the sum of the NR lanes of x[NR_VECS]. */
-INLINE float vf_sum_nr(const vf *x)
+/* Returns the sum of the NR lanes of x[NR_VECS]: lanes 8 apart are added, then 4, 2 and 1. */
+INLINE float vf_sum_nr(vf *x)
 {
-    vf sum = x[0];
-    for (int i = 1; i < NR_VECS; i++)
-        sum += x[i];
-    return vf_sum(sum);
+    for (int half = NR_VECS / 2; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            x[i] += x[i + half];
+    return vf_sum(x[0]);
 }
 
 /* Transposes a matrix of VW registers of VW lanes: swaps its off-diagonal blocks of half its size,
@@ -333,6 +333,31 @@ INLINE vf vf_tanh(vf x)
     return vf_set1(1) - vf_set1(2) / (e + vf_set1(1));
 }
 
+/* erf(x) with an absolute error of 1 ulp of 1: a polynomial of x^2 below 1, 1 - e^polynomial above. */
+INLINE vf vf_erf(vf x)
+{
+    const vi sign = (vi)x & INT32_MIN;
+    const vf size = (vf)((vi)x ^ sign), square = size * size;
+    vf low = vf_set1(7.853857823647559e-5f);
+    low = vf_fma(low, square, vf_set1(-8.010192541405559e-4f));
+    low = vf_fma(low, square, vf_set1(5.188327748328447e-3f));
+    low = vf_fma(low, square, vf_set1(-2.6853810995817184e-2f));
+    low = vf_fma(low, square, vf_set1(1.128358542919159e-1f));
+    low = vf_fma(low, square, vf_set1(-3.761262595653534e-1f));
+    low = vf_fma(low, square, vf_set1(1.1283791065216064f)) * size;
+    const vf far = vf_min(vf_set1(3.95f), size); /* erf is 1 from there on; NaN stays NaN */
+    vf log = vf_set1(-2.16976368392352e-5f);
+    log = vf_fma(log, far, vf_set1(4.414728900883347e-4f));
+    log = vf_fma(log, far, vf_set1(-4.20528557151556e-3f));
+    log = vf_fma(log, far, vf_set1(2.5210341438651085e-2f));
+    log = vf_fma(log, far, vf_set1(-1.0842210054397583e-1f));
+    log = vf_fma(log, far, vf_set1(-6.33216381072998e-1f));
+    log = vf_fma(log, far, vf_set1(-1.1295802593231201f));
+    log = vf_fma(log, far, vf_set1(1.8846767488867044e-4f));
+    const vf high = vf_set1(1) - vf_exp(log);
+    return (vf)((vi)vf_select(size < vf_set1(1), low, high) | sign);
+}
+
 INLINE vf vf_activate(enum epilogue_act act, vf x)
 {
     switch (act) {
@@ -341,10 +366,7 @@ INLINE vf vf_activate(enum epilogue_act act, vf x)
     case EPILOGUE_RELU: return vf_max(vf_set1(0), x);
     case EPILOGUE_SILU: return x / (vf_set1(1) + vf_exp(-x));
     case EPILOGUE_SIGMOID: return vf_set1(1) / (vf_set1(1) + vf_exp(-x));
-    case EPILOGUE_GELU:
-        for (int i = 0; i < VW; i++)
-            x[i] = 0.5f * x[i] * (1 + erff(x[i] * 0.70710678f));
-        return x;
+    case EPILOGUE_GELU: return vf_set1(0.5f) * x * (vf_set1(1) + vf_erf(x * vf_set1(0.70710678f)));
     case EPILOGUE_GELU_TANH:
         return vf_set1(0.5f) * x *
                (vf_set1(1) + vf_tanh(vf_set1(0.79788456f) * (x + vf_set1(0.044715f) * x * x * x)));

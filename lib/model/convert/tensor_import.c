@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "base/repro_math.h"
 #include "base/threads.h"
 #include "quant/quant_types.h"
 
@@ -194,7 +195,7 @@ static void adjust(const struct tensor_import *import, unsigned char *at)
 {
     float x;
     memcpy(&x, at, sizeof x);
-    x = import->plus_one ? x + 1 : import->exp ? expf(x) : import->negated ? -x : x;
+    x = import->plus_one ? x + 1 : import->exp ? (float)repro_exp(x) : import->negated ? -x : x;
     memcpy(at, &x, sizeof x);
 }
 
