@@ -45,6 +45,7 @@ complete -c bmc-gen -s j -l json-schema -x -d 'generate JSON that this JSON Sche
 complete -c bmc-gen -l grammar -r -F -d 'generate text that this grammar allows, in GBNF, llama.cpp\'s notation'
 complete -c bmc-gen -l regex -x -d 'generate text that matches this regular expression from start to end'
 complete -c bmc-gen -l choice -x -d 'generate one of these texts, which are separated by bars; \\| is a bar in a text'
+complete -c bmc-gen -l no-spec -d 'do not draft tokens by suffix decoding, which changes times only, never the output'
 complete -c bmc-gen -l beams -x -d 'beam search with N beams; print the best finished sequence'
 complete -c bmc-gen -l n-best -x -d 'print the N best sequences, one per line; with --jsonl, sequences in each result (default 1, with --jsonl all)'
 complete -c bmc-gen -l length-penalty -x -d 'divide a sequence\'s log-probability by its length to the power of X (default 1)'

@@ -13,6 +13,8 @@ static const struct opt opts[] = {
     GEN_OPTS_CHAT
     GEN_OPTS_SAMPLING
     GEN_OPTS_CONSTRAINTS
+    HEADING("Speculative decoding"),
+    FLAG("no-spec", NULL, no_spec, "do not draft tokens by suffix decoding, which changes times only, never the output"),
     HEADING("Beam search"),
     SIZE("beams", NULL, beams, 1, 4096, "beam search with N beams; print the best finished sequence"),
     SIZE("n-best", NULL, n_best, 1, 4096, "print the N best sequences, one per line; with --jsonl, sequences in each result (default 1, with --jsonl all)"),

@@ -6,6 +6,7 @@
 #include "base/number.h"
 #include "cli.h"
 #include "decode/score.h"
+#include "decode/spec/spec.h"
 #include "decode/step_pipe.h"
 #include "kv/kv_scales.h"
 #include "kv/kv_sensitivity.h"
@@ -75,6 +76,7 @@ struct gen_options {
     const char *system, *chat_format;
     const char *template_kwargs; /* JSON object; NULL: not given */
     bool render_chat;
+    bool no_spec;
     int parallelism;      /* -1: not given */
     const char *layers;   /* number of layers of each rank */
     size_t micro_batches; /* 0: as many as there are ranks */
@@ -92,9 +94,9 @@ struct rank_counts;
 struct gen_hooks {
     /* Called when the model is open; may set gen->draft. */
     int (*model)(struct gen *gen, struct err *err);
-    /* Called before the session is opened; may change its options. */
+    /* Called before the session is opened; sets gen->drafting, may change the session's options. */
     int (*session)(struct gen *gen, struct session_options *options, struct err *err);
-    /* Called when the session is open; may set gen->strategy. */
+    /* Called when the session is open: opens gen->drafter, or sets gen->drafting_off. */
     int (*opened)(struct gen *gen, struct err *err);
     /* Print additional lines of statistics, and add fields to the JSON object. */
     void (*print)(const struct gen *gen);
@@ -129,8 +131,12 @@ struct gen {
     bool warned_same_id;           /* has warned that saved sequences share an id */
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
-    struct prefix_store *prefix_store;    /* of --prefix-cache, or NULL */
-    struct step_beam *beam;               /* state of --beams, or NULL */
+    struct prefix_store *prefix_store; /* of --prefix-cache, or NULL */
+    struct step_beam *beam;            /* state of --beams, or NULL */
+    struct spec_options drafting;
+    struct drafter *drafter;              /* NULL: nothing is drafted */
+    struct spec *spec;                    /* the same */
+    const char *drafting_off;             /* the reason, or NULL */
     const struct step_strategy *strategy; /* NULL: plain decoding */
     char *const *stored_breakers;         /* texts of sequence breakers in a snapshot, owned; or NULL */
     json_t *template_variables;           /* of --chat-template-kwargs, or NULL */
@@ -261,6 +267,18 @@ void gen_say_note(void *gen, const char *sentence);
 
 /* The kernel set of the run; the first call selects it. */
 const struct kernels *gen_kernels(struct gen *gen, struct err *err) MUST_USE;
+
+/* ---- speculative decoding ---- */
+
+/* Suffix decoding, which needs no draft model, unless the run excludes it or has hooks of its own: gen_spec_session()
+ * sizes forward passes, gen_spec_open() sets gen->strategy, when the session is open. */
+int gen_spec_session(struct gen *gen, struct session_options *options, struct err *err) MUST_USE;
+int gen_spec_open(struct gen *gen, struct err *err) MUST_USE;
+void gen_spec_close(struct gen *gen);
+
+/* Statistics of drafts: a line, and fields of --stats. */
+void gen_spec_print(const struct gen *gen);
+int gen_spec_fields(json_t *object, const struct gen *gen, struct err *err) MUST_USE;
 
 /* Sets all session options except sizes. */
 int gen_session_options(struct gen *gen, struct session_options *options, struct err *err) MUST_USE;

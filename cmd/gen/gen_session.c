@@ -513,10 +513,8 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     if (s.keep && s.keep + 2 > s.context)
         return err_set(err, "--keep %zu: of a context of %zu tokens at most %zu can be kept", s.keep,
                        s.context, s.context - size_min(2, s.context));
-    if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
-        return -1;
-    if (session_open(&gen->session, gen->model, &s, err) < 0 || open_beams(gen, err) < 0 ||
-        (gen->hooks && gen->hooks->opened(gen, err) < 0))
+    if (gen_spec_session(gen, &s, err) < 0 || session_open(&gen->session, gen->model, &s, err) < 0 ||
+        open_beams(gen, err) < 0 || gen_spec_open(gen, err) < 0)
         return -1;
     if (gen_open_pipe(gen, err) < 0)
         return -1;
@@ -568,6 +566,7 @@ static int open_run(struct gen *gen, struct gen_options *o, struct err *err)
 
 static void close_run(struct gen *gen)
 {
+    gen_spec_close(gen);
     if (gen->hooks)
         gen->hooks->close(gen);
     gen_close_receipts(gen);

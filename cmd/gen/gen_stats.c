@@ -324,6 +324,7 @@ static int put_stats(json_t *object, const struct gen *gen, const struct gen_sta
     if (put_run(object, gen, s, err) < 0 || put_counts(object, gen, &counts, err) < 0 ||
         put_experts(object, gen, err) < 0 ||
         put_traffic(object, gen, s->prefill_tokens + s->decode_tokens, err) < 0 ||
+        gen_spec_fields(object, gen, err) < 0 ||
         (gen->turns && json_put(object, "turns", json_incref(gen->turns), err) < 0))
         return -1;
     return gen->hooks ? gen->hooks->fields(gen, s, object, err) : 0;
@@ -363,6 +364,7 @@ int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err)
     if (!gen->options->quiet) {
         print_stats(gen, stats);
         print_traffic(gen, stats->prefill_tokens + stats->decode_tokens);
+        gen_spec_print(gen);
         if (gen->hooks)
             gen->hooks->print(gen);
     }

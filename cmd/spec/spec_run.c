@@ -61,7 +61,7 @@ static bool can_use(const struct spec_run *run, const struct session_options *s,
 {
     const struct spec_cli *o = run->cli;
     const size_t window = draft_context(run, s);
-    const bool limited = shape->draft_tokens > run->options.length.limit;
+    const bool limited = shape->draft_tokens > run->gen.drafting.length.limit;
     return shape->draft_tokens && !o->draft_context &&
            shape->draft_tokens + DRAFT_WINDOW_REST < window &&
            !(shape->tree && (o->lookup || o->batch_knee || limited));
@@ -72,7 +72,7 @@ static bool can_use(const struct spec_run *run, const struct session_options *s,
 static void take_tuned(struct spec_run *run, const struct session_options *s)
 {
     struct tuned_spec like = {.type = s->kv_types.all.k, .batch = s->batch, .N = s->context};
-    struct draft_length *length = &run->options.length;
+    struct draft_length *length = &run->gen.drafting.length;
     snprintf(like.attn, sizeof like.attn, "%s", s->cpu.attn->name);
     const struct tuned_spec *tuned =
         tuned_speculation(&run->gen.tuned, run->draft ? &run->draft->file.model_id : NULL, like);
@@ -83,8 +83,8 @@ static void take_tuned(struct spec_run *run, const struct session_options *s)
     length->now = size_min(tuned->shape.draft_tokens, length->limit);
     if (!tuned->shape.tree)
         return;
-    run->options.tree = tuned->shape.draft_tokens;
-    run->options.tree_levels = tuned->shape.levels;
+    run->gen.drafting.tree = tuned->shape.draft_tokens;
+    run->gen.drafting.tree_levels = tuned->shape.levels;
     length->measured = false;
 }
 
@@ -94,26 +94,27 @@ static int set_length(struct spec_run *run, const struct session_options *s, str
     const bool tree = o->tree_nodes || (o->recycle && o->k_auto && !o->tree_auto);
     const char *from;
     const size_t batch_knee = find_batch_knee(run, s, &from);
-    run->options.length =
-        draft_length_choose(&(struct draft_length_params){.fixed = !o->k_auto,
-                                                          .bass = o->bass,
-                                                          .tree = tree || o->record,
-                                                          .k = o->k,
-                                                          .start = o->start,
-                                                          .limit = o->limit,
-                                                          .increment = o->step,
-                                                          .modulus = o->modulus,
-                                                          .batch = s->batch,
-                                                          .knee = batch_knee,
-                                                          .knee_measured = strcmp(from, "default") != 0,
-                                                          .knee_fixed = o->batch_knee != 0,
-                                                          .context = draft_context(run, s)});
+    run->gen.drafting.length = draft_length_choose(&(struct draft_length_params){
+        .fixed = !o->k_auto,
+        .bass = o->bass,
+        .tree = tree || o->record,
+        .planned = o->suffix && !spec_uses_model(o) && !o->always && o->simulate < 0,
+        .k = o->k,
+        .start = o->start,
+        .limit = o->limit,
+        .increment = o->step,
+        .modulus = o->modulus,
+        .batch = s->batch,
+        .knee = batch_knee,
+        .knee_measured = strcmp(from, "default") != 0,
+        .knee_fixed = o->batch_knee != 0,
+        .context = draft_context(run, s)});
     if (tree)
-        run->options.tree =
+        run->gen.drafting.tree =
             o->tree_nodes ? o->tree_nodes : size_min(DEFAULT_TREE, size_max(batch_knee, 2) - 1);
-    if (run->options.length.measured && !o->tree)
+    if (run->gen.drafting.length.measured && !o->tree)
         take_tuned(run, s);
-    const size_t most = spec_max_draft(&run->options);
+    const size_t most = spec_max_draft(&run->gen.drafting);
     if ((!o->k_auto || o->tree_nodes) && most >= s->context)
         return err_set(
             err, "%zu draft tokens do not fit the context of %zu tokens: use fewer, or a larger -c",
@@ -145,7 +146,7 @@ static int read_acceptance(struct spec_run *run, struct err *err)
         snprintf(run->acceptance, sizeof run->acceptance, "%s", given);
     else if (!acceptance_path(&pair, run->acceptance, sizeof run->acceptance))
         run->acceptance[0] = 0;
-    run->options.ranks = acceptance_typical(run->options.accept);
+    run->gen.drafting.ranks = acceptance_typical(run->gen.drafting.accept);
     if (run->cli->record && run->gen.ranks && run->gen.parallelism == DATA_PARALLEL)
         return err_set(err, "--record-acceptance needs a single process, not --parallelism data");
     if (run->cli->record) {
@@ -158,20 +159,20 @@ static int read_acceptance(struct spec_run *run, struct err *err)
                                 err);
     }
     const bool wanted =
-        (run->cli->tree_nodes || run->cli->tree_auto || run->cli->recycle || run->options.tree);
+        (run->cli->tree_nodes || run->cli->tree_auto || run->cli->recycle || run->gen.drafting.tree);
     if (!wanted || !run->acceptance[0] || (!given && !file_exists(run->acceptance)))
         return 0;
     if (acceptance_read_pair(&a, &pair, run->acceptance, err) < 0)
         return -1;
-    run->options.recorded = true;
-    run->options.ranks = a.ranks;
-    memcpy(run->options.accept, a.share, a.ranks * sizeof *a.share);
+    run->gen.drafting.recorded = true;
+    run->gen.drafting.ranks = a.ranks;
+    memcpy(run->gen.drafting.accept, a.share, a.ranks * sizeof *a.share);
     return 0;
 }
 
 int spec_write_acceptance(struct spec_run *run, struct err *err)
 {
-    const struct spec_stats *s = spec_stats(run->spec);
+    const struct spec_stats *s = spec_stats(run->gen.spec);
     const struct acceptance_pair pair = pair_of(run);
     struct buf text = {0};
     char target[2 * HASH_BYTES + 1], draft[2 * HASH_BYTES + 1];
@@ -202,15 +203,18 @@ static int adjust_session(struct gen *gen, struct session_options *s, struct err
 {
     struct spec_run *run = (struct spec_run *)gen;
     const struct spec_cli *o = run->cli;
-    run->options.simulate = o->simulate;
-    run->options.always = o->always;
-    run->options.dynamic = o->dynamic;
-    run->options.record = o->record;
-    run->options.rule = o->sampling == SPEC_REJECTION ? rejection_verify : NULL;
+    run->gen.drafting.simulate = o->simulate;
+    run->gen.drafting.always = o->always;
+    run->gen.drafting.dynamic = o->dynamic;
+    run->gen.drafting.record = o->record;
+    run->gen.drafting.rule = o->sampling == SPEC_REJECTION ? rejection_verify : NULL;
     if (set_length(run, s, err) < 0 || read_acceptance(run, err) < 0)
         return -1;
-    const size_t most = size_max(spec_max_draft(&run->options), o->tree_auto ? AUTO_TREE : 0);
-    if (!size_mul(s->batch, most + 1, &s->rows))
+    const size_t most = spec_max_draft(&run->gen.drafting);
+    s->rows = spec_max_rows(&run->gen.drafting, s->batch);
+    if (o->tree_auto)
+        s->rows = s->rows == SIZE_MAX ? s->rows : size_max(s->rows, s->batch * (AUTO_TREE + 1));
+    if (s->rows == SIZE_MAX)
         return err_set(err, "%zu sequences of %zu draft tokens are too many", s->batch, most);
     s->split = o->ragged == RAGGED_SPLIT;
     s->kv.lockstep = o->ragged == RAGGED_PAD;
@@ -261,7 +265,7 @@ static int open_draft_session(struct spec_run *run, struct err *err)
         return err_set(err,
                        "-cd %zu exceeds the draft model's context of %zu tokens: give -cd %zu or less",
                        o->draft_context, limit, limit);
-    const size_t context = draft_context(run, target), most = spec_max_draft(&run->options);
+    const size_t context = draft_context(run, target), most = spec_max_draft(&run->gen.drafting);
     if (most > 0 && most + DRAFT_WINDOW_REST > context)
         return err_set(err, "%zu draft tokens do not fit the draft model's window of %zu tokens", most,
                        context);
@@ -295,14 +299,14 @@ static int open_drafter(struct spec_run *run, struct err *err)
     if (rc == 0 && spec_uses_model(o))
         rc = open_draft_session(run, err);
     plan.session = run->draft_session;
-    return rc < 0 ? -1 : drafter_open(&run->drafter, &plan, run->gen.session, err);
+    return rc < 0 ? -1 : drafter_open(&run->gen.drafter, &plan, run->gen.session, err);
 }
 
 /* --tree auto: times forward passes, chooses chain, tree or no drafting, and prints the reason. */
 static int autotune(struct spec_run *run, struct err *err)
 {
     struct session *session = run->gen.session;
-    struct spec_options *o = &run->options;
+    struct spec_options *o = &run->gen.drafting;
     struct row_times target, draft = {0};
     struct draft_choice c;
     const size_t window = run->draft ? session_options(run->draft_session)->context : SIZE_MAX;
@@ -310,7 +314,7 @@ static int autotune(struct spec_run *run, struct err *err)
     const size_t most =
         size_min(size_min(AUTO_TREE, space - 1), window - size_min(window, DRAFT_WINDOW_REST));
     if (most == 0) {
-        run->off = true;
+        run->gen.drafting_off = "--tree auto";
         if (!run->gen.options->quiet)
             fprintf(stderr,
                     "bmc-spec: --tree auto: no drafting: the context has no room for draft tokens\n");
@@ -322,9 +326,9 @@ static int autotune(struct spec_run *run, struct err *err)
         return -1;
     draft.parallel = run->draft && run->draft->config.mask_token;
     if (draft_autotune(&c, &target, run->draft ? &draft : NULL, o->accept,
-                       size_min(o->ranks, run->drafter->ranks), o->length.limit, most, err) < 0)
+                       size_min(o->ranks, run->gen.drafter->ranks), o->length.limit, most, err) < 0)
         return -1;
-    run->off = c.draft_tokens == 0;
+    run->gen.drafting_off = c.draft_tokens == 0 ? "--tree auto" : NULL;
     o->tree = c.tree ? c.draft_tokens : 0;
     o->tree_levels = c.levels;
     if (!c.tree)
@@ -333,9 +337,9 @@ static int autotune(struct spec_run *run, struct err *err)
         fprintf(stderr,
                 "bmc-spec: --tree auto: %s%.0zu: %.2f tokens in %.2f ms expected, 1 in %.2f ms "
                 "without; the best chain, of %zu, gains %.2fx, the best tree, of %zu, %.2fx\n",
-                run->off ? "no drafting"
-                : c.tree ? "a tree of "
-                         : "a chain of ",
+                run->gen.drafting_off ? "no drafting"
+                : c.tree              ? "a tree of "
+                                      : "a chain of ",
                 c.draft_tokens, c.tokens, c.ms, c.plain_ms, c.chain, c.chain_gain, c.nodes,
                 c.tree_gain);
     return 0;
@@ -343,65 +347,36 @@ static int autotune(struct spec_run *run, struct err *err)
 
 static int check_dynamic(const struct spec_run *run, struct err *err)
 {
-    if (!run->options.dynamic || run->drafter->dynamic)
+    if (!run->gen.drafting.dynamic || run->gen.drafter->dynamic)
         return 0;
     return err_set(err, "--dynamic needs a draft head (EAGLE), not the drafter \"%s\": leave it out",
-                   run->drafter->name);
+                   run->gen.drafter->name);
 }
 
 static int opened(struct gen *gen, struct err *err)
 {
     struct spec_run *run = (struct spec_run *)gen;
-    if (open_drafter(run, err) < 0 || check_dynamic(run, err) < 0 ||
-        (run->cli->tree_auto && !run->cli->record && autotune(run, err) < 0))
-        return -1;
-    if (run->off)
-        return 0;
-    if (spec_open(&run->spec, gen->session, run->drafter, &run->options, err) < 0)
-        return -1;
-    gen->strategy = spec_strategy(run->spec);
-    return 0;
+    return open_drafter(run, err) < 0 || check_dynamic(run, err) < 0 ||
+                   (run->cli->tree_auto && !run->cli->record && autotune(run, err) < 0)
+               ? -1
+               : 0;
 }
 
 /* ---- statistics, in addition to those of bmc-gen ---- */
 
-static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
-
-static const char *shape_name(const struct spec_run *run)
+static double all_ptl_ms(const struct spec_stats *s)
 {
-    if (run->off || spec_max_draft(&run->options) == 0)
-        return "off";
-    return run->options.record ? "fan" : run->options.tree ? "tree" : "chain";
+    return s->ended ? s->sum_ptl_ms / (double)s->ended : 0;
 }
 
 static void print_stats(const struct gen *gen)
 {
-    const struct spec_run *run = (const struct spec_run *)gen;
-    const struct spec_stats *s = spec_stats(run->spec);
-    fprintf(stderr,
-            "speculation      = %s, %s of at most %zu: %zu of %zu draft tokens accepted, mean accepted "
-            "length %.3f, %zu pause%s%s\n",
-            run->drafter->name, shape_name(run), spec_max_draft(&run->options), s->accepted, s->drafted,
-            ratio((double)s->tokens, (double)s->steps), s->pauses, s->pauses == 1 ? "" : "s",
-            run->options.simulate >= 0 ? "; acceptance is SIMULATED, the text is meaningless" : "");
+    const struct spec_stats *s = spec_stats(gen->spec);
     fprintf(stderr,
             "                   draft %.2f ms, verify %.2f ms (attention %.2f ms), compact %.2f ms; "
             "per token: first sequence %.3f ms, last %.3f ms, all %.3f ms\n",
             s->draft_ms, s->verify_ms, s->attention_ms, s->compact_ms, s->first_ptl_ms, s->last_ptl_ms,
-            ratio(s->sum_ptl_ms, (double)s->ended));
-}
-
-/* A JSON array whose element i is the acceptance rate of draft tokens at depth i + 1, among forward
- * passes that verified tokens at that depth. NULL: out of memory. */
-static json_t *acceptance(const struct spec_stats *s)
-{
-    struct err ignored;
-    json_t *list = json_array();
-    int rc = 0;
-    for (size_t d = 1; rc == 0 && d < TREE_NODES && s->offered_at[d]; d++)
-        rc = json_push(list, json_real(ratio((double)s->accepted_at[d], (double)s->offered_at[d])),
-                       &ignored);
-    return json_or_null(list, rc, &ignored);
+            all_ptl_ms(s));
 }
 
 static json_t *history(const struct spec_stats *s)
@@ -419,24 +394,18 @@ static int put_stats(const struct gen *gen, const struct gen_stats *stats, json_
 {
     static const char *const ragged[] = {"one", "pad", "split"};
     const struct spec_run *run = (const struct spec_run *)gen;
-    const struct spec_stats *s = spec_stats(run->spec);
+    const struct spec_stats *s = spec_stats(run->gen.spec);
     const char *batch_knee_from;
     const size_t batch_knee = find_batch_knee(run, session_options(run->gen.session), &batch_knee_from);
     (void)stats;
-    json_t *fields = json_pack(
-        "{s:s, s:s, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
-        "s:I, s:o, s:o}",
-        "drafter", run->drafter->name, "speculation", shape_name(run), "k",
-        (json_int_t)spec_max_draft(&run->options), "batch_knee", (json_int_t)batch_knee,
-        "batch_knee_from", batch_knee_from, "ragged", ragged[run->cli->ragged], "steps",
-        (json_int_t)s->steps, "drafted", (json_int_t)s->drafted, "accepted", (json_int_t)s->accepted,
-        "tokens_per_step", ratio((double)s->tokens, (double)s->steps), "acceptance_by_position",
-        acceptance(s), "draft_ms", s->draft_ms, "verify_ms", s->verify_ms, "attention_ms",
-        s->attention_ms, "compact_ms", s->compact_ms, "first_ptl_ms", s->first_ptl_ms, "last_ptl_ms",
-        s->last_ptl_ms, "all_ptl_ms", ratio(s->sum_ptl_ms, (double)s->ended), "pauses",
-        (json_int_t)s->pauses, "simulated_acceptance",
-        run->options.simulate >= 0 ? json_real(run->options.simulate) : json_null(),
-        "draft_length_history", history(s));
+    json_t *fields =
+        json_pack("{s:I, s:I, s:s, s:s, s:f, s:f, s:f, s:f, s:o, s:o}", "k",
+                  (json_int_t)spec_max_draft(&gen->drafting), "batch_knee", (json_int_t)batch_knee,
+                  "batch_knee_from", batch_knee_from, "ragged", ragged[run->cli->ragged],
+                  "attention_ms", s->attention_ms, "first_ptl_ms", s->first_ptl_ms, "last_ptl_ms",
+                  s->last_ptl_ms, "all_ptl_ms", all_ptl_ms(s), "simulated_acceptance",
+                  gen->drafting.simulate >= 0 ? json_real(gen->drafting.simulate) : json_null(),
+                  "draft_length_history", history(s));
     if (!fields || json_object_update(object, fields) < 0) {
         json_decref(fields);
         return err_no_memory(err, "statistics");
@@ -448,8 +417,6 @@ static int put_stats(const struct gen *gen, const struct gen_stats *stats, json_
 static void close_draft(struct gen *gen)
 {
     struct spec_run *run = (struct spec_run *)gen;
-    spec_close(run->spec);
-    drafter_close(run->drafter);
     session_close(run->draft_session);
     model_close(run->draft);
 }

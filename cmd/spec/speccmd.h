@@ -44,11 +44,7 @@ struct spec_run {
     size_t tapped[MAX_FEATURES]; /* hidden states of the target that a draft head reads */
     struct session *draft_session;
     struct profile_tuner draft_tuner; /* T of the draft model's cache */
-    struct drafter *drafter;
-    struct spec_options options;
-    struct spec *spec; /* NULL: no drafting */
     char acceptance[8192];
-    bool off; /* --tree auto chose not to draft */
 };
 
 extern const struct gen_hooks spec_hooks;

@@ -5,11 +5,16 @@
 #include "decode/spec/acceptance.h"
 #include "model/draft_head.h"
 
-#define DRAFTERS "lookup|suffix|recycle" /* as enum drafter_kind */
+#define DRAFTERS "lookup|suffix|recycle|none" /* as enum drafter_kind */
 
-static int find_drafter(const struct bmc_options *o, enum drafter_kind *kind, struct err *err)
+/* Sets *kind to the drafter without a model: the given one, by default the one that bmc-gen has. */
+static int find_drafter(const struct bmc_options *o, const struct model *target,
+                        enum drafter_kind *kind, struct err *err)
 {
-    const size_t index = o->drafter ? text_choice(DRAFTERS, o->drafter) : DRAFTER_NONE;
+    const bool off = o->draft || o->beams || spec_off_by_default(target);
+    const size_t index = o->drafter ? text_choice(DRAFTERS, o->drafter)
+                         : off      ? DRAFTER_NONE
+                                    : DRAFTER_SUFFIX;
     *kind = (enum drafter_kind)size_min(index, DRAFTER_NONE);
     if (index == SIZE_MAX)
         return text_no_choice("drafter", o->drafter, DRAFTERS, err);
@@ -37,8 +42,8 @@ static int open_model(struct api_draft *d, const struct bmc_options *o, const st
 }
 
 /* Draft lengths as those of bmc-spec without a tuned profile. */
-static int set_lengths(struct api_draft *d, const struct bmc_options *o, struct session_options *s,
-                       struct err *err)
+static int set_lengths(struct api_draft *d, const struct bmc_options *o, enum drafter_kind kind,
+                       struct session_options *s, struct err *err)
 {
     const size_t window = size_min(s->context, d->model ? d->model->config.context : SIZE_MAX);
     const size_t fits = window - size_min(window, DRAFT_WINDOW_REST);
@@ -46,24 +51,25 @@ static int set_lengths(struct api_draft *d, const struct bmc_options *o, struct 
     if (given >= TREE_NODES || given > fits)
         return err_set(err, "%zu draft tokens: at most %zu fit", given, size_min(fits, TREE_NODES - 1));
     d->options = (struct spec_options){
-        .length = draft_length_choose(
-            &(struct draft_length_params){.fixed = o->draft_max != 0,
-                                          .tree = o->draft_tree != 0,
-                                          .k = o->draft_max,
-                                          .start = DRAFT_LENGTH_START,
-                                          .limit = DRAFT_LENGTH_LIMIT,
-                                          .batch = s->batch,
-                                          .knee = draft_default_knee(s->cpu.kernels, s->cpu.precision),
-                                          .context = window}),
+        .length = draft_length_choose(&(struct draft_length_params){
+            .fixed = o->draft_max != 0,
+            .tree = o->draft_tree != 0,
+            .planned = kind == DRAFTER_SUFFIX && !o->draft && !o->draft_always,
+            .k = o->draft_max,
+            .start = DRAFT_LENGTH_START,
+            .limit = DRAFT_LENGTH_LIMIT,
+            .batch = s->batch,
+            .knee = draft_default_knee(s->cpu.kernels, s->cpu.precision),
+            .context = window}),
         .tree = o->draft_tree,
         .simulate = -1,
         .always = o->draft_always,
     };
     d->options.ranks = acceptance_typical(d->options.accept);
-    return size_mul(s->batch, spec_max_draft(&d->options) + 1, &s->rows)
-               ? 0
-               : err_set(err, "%zu sequences of %zu draft tokens are too many", s->batch,
-                         spec_max_draft(&d->options));
+    s->rows = spec_max_rows(&d->options, s->batch);
+    return s->rows < SIZE_MAX ? 0
+                              : err_set(err, "%zu sequences of %zu draft tokens are too many", s->batch,
+                                        spec_max_draft(&d->options));
 }
 
 int api_draft_open(struct api_draft **draft, const struct bmc_options *o,
@@ -71,14 +77,14 @@ int api_draft_open(struct api_draft **draft, const struct bmc_options *o,
 {
     enum drafter_kind kind;
     *draft = NULL;
-    if (!o->draft && !o->drafter)
-        return 0;
-    if (find_drafter(o, &kind, err) < 0)
+    if (find_drafter(o, target->model, &kind, err) < 0)
         return -1;
+    if (!o->draft && kind == DRAFTER_NONE)
+        return 0;
     struct api_draft *d = mem_zalloc(1, sizeof *d);
     if (!d)
         return err_no_memory(err, "a drafter");
-    if (open_model(d, o, target, err) < 0 || set_lengths(d, o, s, err) < 0) {
+    if (open_model(d, o, target, err) < 0 || set_lengths(d, o, kind, s, err) < 0) {
         api_draft_close(d);
         return -1;
     }
@@ -99,8 +105,9 @@ static int open_session(struct api_draft *d, const struct bmc_options *o, const 
 int api_draft_begin(struct api_draft *d, const struct bmc_options *o, struct session *target,
                     struct err *err)
 {
-    struct drafter_plan plan = {.pool = DEFAULT_SUFFIX_POOL, .layer = d->tapped};
-    if (find_drafter(o, &plan.kind, err) < 0 || (d->model && open_session(d, o, target, err) < 0))
+    struct drafter_plan plan = {.layer = d->tapped};
+    if (find_drafter(o, session_model(target), &plan.kind, err) < 0 ||
+        (d->model && open_session(d, o, target, err) < 0))
         return -1;
     plan.session = d->session;
     if (drafter_open(&d->drafter, &plan, target, err) < 0)

@@ -122,6 +122,8 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
 {
     const struct gen_watch *watch = loop->callbacks->watch;
     int rc = -1;
+    if (loop->strategy->commit)
+        loop->strategy->commit(loop->strategy->arg, loop, slot);
     if (text_streamer_finish(&slot->text_streamer, slot->request->hold_partial_utf8, err) < 0 ||
         set_line_hash(loop, slot, err) < 0)
         goto out;

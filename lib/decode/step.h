@@ -34,6 +34,9 @@ struct step_strategy {
      * called. Appends tokens by loop_append(), at once or in a later step; the newest token has
      * no KV entry yet. A slot whose request ended is not busy any more. Updates loop->stats. */
     int (*step)(void *arg, struct loop *loop, struct err *err);
+    /* Called when a request ends, before its KV entries are kept or dropped: commits those of its tokens that step() has not
+     * committed yet. NULL: step() commits before it appends. */
+    void (*commit)(void *arg, struct loop *loop, struct slot *slot);
     /* Called when the run ends early: appends tokens that step() has not appended yet, so that
      * every KV entry has its token. May be called before first(). NULL: step() appends at once. */
     int (*drain)(void *arg, struct loop *loop, struct slot *slot, struct err *err);

@@ -10,7 +10,7 @@ trap 'rm -rf "$dir"' EXIT
 
 # step OPTION..: milliseconds per token
 step() {
-    bin/bmc-gen -q -m "$model" --ignore-eos -p "Once upon a time" -n 40 --stats "$dir/stats" "$@" >/dev/null
+    bin/bmc-gen --no-spec -q -m "$model" --ignore-eos -p "Once upon a time" -n 40 --stats "$dir/stats" "$@" >/dev/null
     jq '(.decode_ms + .sample_ms) / .decode_tokens' "$dir/stats"
 }
 

@@ -39,7 +39,7 @@ ratios=$(mktemp)
 # Generates so many tokens; all are equally likely at this temperature.
 generate() { # TOKENS PREFETCH
     ids=$(awk -v seed="$round" -v n="$prompt" 'BEGIN { srand(seed); for (i = 0; i < n; i++) printf "%d ", 10 + rand() * 30000 }')
-    bin/bmc-gen -q -m "$model" --prompt-ids "$ids" -n "$1" --ignore-eos --ids --temp 1e6 --top-k 0 --top-p 1 --min-p 0 --seed "$round" \
+    bin/bmc-gen --no-spec -q -m "$model" --prompt-ids "$ids" -n "$1" --ignore-eos --ids --temp 1e6 --top-k 0 --top-p 1 --min-p 0 --seed "$round" \
         -t "$threads" --experts "ram=$ram,prefetch=$2" --stats "$stats" >/dev/null
 }
 for round in $(seq "$rounds"); do

@@ -24,7 +24,7 @@ run() { # WAY INPUT
     launch="${MPIRUN:-mpirun --bind-to core --map-by slot:PE=1} -n 2" t=1 how="--parallelism $1"
     [ "$1" != one ] || launch='' t=2 how=''
     # shellcheck disable=SC2086 # lists of words
-    $launch bin/bmc-gen -q -m "$model" --jsonl -f "$work/$2.in" -np 8 -t $t --profile none -c $((prompt + answer)) --ignore-eos \
+    $launch bin/bmc-gen --no-spec -q -m "$model" --jsonl -f "$work/$2.in" -np 8 -t $t --profile none -c $((prompt + answer)) --ignore-eos \
         --prefix-cache-mb 0 $how --stats "$work/stats" >/dev/null
     jq -r --arg of "$2" '[if $of == "prompt" then .prefill_tok_s else .decode_tok_s end, .sent_bytes_per_token // 0,
         (.rank_wait_ms // 0) / (.prefill_ms + .decode_ms), (.rank_peak_bytes // .peak_resident_bytes) / 1048576, .logits_hash] | @tsv' \

@@ -112,7 +112,7 @@ def main():
             return seconds, [row[longest:longest + n].tolist() for row, (_, n) in zip(out, sizes)]
 
         def bmc_cache(cache):
-            command = [options.bin + "/bmc-gen", "-q", "-m", folder + "/model.bmc", "--jsonl", "-np", str(len(sizes)), "-t", str(options.threads),
+            command = [options.bin + "/bmc-gen", "--no-spec", "-q", "-m", folder + "/model.bmc", "--jsonl", "-np", str(len(sizes)), "-t", str(options.threads),
                        "--ignore-eos", "--temp", "0", "--profile", "none", "--prefix-cache-mb", "0", "--kv", cache, "--cache-type", "bf16",
                        "-f", folder + "/in", "--stats", folder + "/stats"]
             run = subprocess.run(command, capture_output=True, text=True)

@@ -19,14 +19,14 @@ dd if="$model" of="$work/pieces.bmc" bs=64k 2>/dev/null
 run() { # NAME MODEL OPTION..
     name=$1 file=$2 && shift 2
     start=$(date +%s%N)
-    bin/bmc-gen -m "$file" -t "$threads" --prompt-ids 1,2,3 --ignore-eos -n "$tokens" -q "$@" --stats "$work/stats.json" >/dev/null
+    bin/bmc-gen -m "$file" --no-spec -t "$threads" --prompt-ids 1,2,3 --ignore-eos -n "$tokens" -q "$@" --stats "$work/stats.json" >/dev/null
     echo $((($(date +%s%N) - start) / 1000000)) >>"$work/$name.ms"
     jq .decode_tok_s "$work/stats.json" >>"$work/$name.tok_s"
 }
 
 # Bytes of files that a process which generates has mapped in huge pages.
 mapped_huge() { # MODEL
-    bin/bmc-gen -m "$1" -t "$threads" --prompt-ids 1,2,3 --ignore-eos -n 1000 -q >/dev/null &
+    bin/bmc-gen -m "$1" --no-spec -t "$threads" --prompt-ids 1,2,3 --ignore-eos -n 1000 -q >/dev/null &
     sleep 3
     awk '$1 == "FilePmdMapped:" { print $2 / 1024 " MiB" }' /proc/$!/smaps_rollup
     kill $!

@@ -23,7 +23,7 @@ run() {
     each=$((threads / $2)) start=
     [ "$2" -eq 1 ] || start="$(echo "$launcher" | sed "s/%t/$each/g") -n $2"
     # shellcheck disable=SC2086 # words
-    $start bin/bmc-gen -q --jsonl --ignore-eos --prefix-cache-mb 0 --profile none --stats - -m "$work/model.bmc" \
+    $start bin/bmc-gen --no-spec -q --jsonl --ignore-eos --prefix-cache-mb 0 --profile none --stats - -m "$work/model.bmc" \
         -np $((($1 + $2 - 1) / $2)) -t $each -c $((prompt + answer)) --kv "$3" <"$work/requests" | tail -n 1
 }
 

@@ -24,7 +24,7 @@ requests() { # PROMPT ANSWER BATCH
 
 # two MODEL SPLIT REQUESTS BATCH: a step of two ranks gives each sequence a token.
 two() {
-    on_both "$PWD/bin/bmc-gen" -q -m "$1" --parallelism "$2" --jsonl -f "$3" -np "$4" -t 1 \
+    on_both "$PWD/bin/bmc-gen" --no-spec -q -m "$1" --parallelism "$2" --jsonl -f "$3" -np "$4" -t 1 \
         --profile none --kv bmc --ignore-eos --prefix-cache-mb 0 --stats "$work/stats" >/dev/null
     jq --argjson b "$4" '(.decode_ms + .sample_ms) / (.decode_tokens / $b)' "$work/stats"
 }

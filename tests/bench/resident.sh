@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 bin/bmc-convert --synth "$shape" -o "$work/model.bmc"
 
 for kv in bmc upfront; do
-    bin/bmc-gen -m "$work/model.bmc" --prompt-ids "$(seq -s ' ' 1 512)" -n 32 -c 1024 --ids --ignore-eos --kv $kv -t "$threads" -q \
+    bin/bmc-gen -m "$work/model.bmc" --no-spec --prompt-ids "$(seq -s ' ' 1 512)" -n 32 -c 1024 --ids --ignore-eos --kv $kv -t "$threads" -q \
         --stats "$work/stats.json" >/dev/null &
     pid=$! most=0
     while now=$(awk '/^RssAnon/ { print $2 }' /proc/$pid/status 2>/dev/null) && [ -n "$now" ]; do

@@ -41,8 +41,8 @@ if [ ! -e "$work/deep.kv" ]; then
     bin/bmc-convert --synth "$work/deep.shape" -o "$work/deep.bmc"
     bin/bmc-convert --synth "$work/wide.shape" --type bf16 -o "$work/wide.bmc"
     ids=$(awk -v n="$rows" 'BEGIN { for (i = 0; i < n; i++) printf "%d ", i * 7 % 500 }')
-    bin/bmc-gen -q -m "$work/deep.bmc" --prompt-ids "$ids" -n 0 --kv bmc:r=512 -c $((rows + 1024)) --save-kv "$work/deep.kv" >/dev/null
-    bin/bmc-gen -q -m "$work/deep.bmc" --prompt-ids 1 -n 0 --save-kv "$work/short.kv" >/dev/null
+    bin/bmc-gen --no-spec -q -m "$work/deep.bmc" --prompt-ids "$ids" -n 0 --kv bmc:r=512 -c $((rows + 1024)) --save-kv "$work/deep.kv" >/dev/null
+    bin/bmc-gen --no-spec -q -m "$work/deep.bmc" --prompt-ids 1 -n 0 --save-kv "$work/short.kv" >/dev/null
 fi
 bytes=$(stat -c %s "$work/deep.kv")
 echo "snapshot: $rows entries, $bytes bytes"
@@ -55,7 +55,7 @@ of_snapshot() { # PID FIELD
 for kv in bmc reserve; do
     pids=
     for i in $(seq "$processes"); do
-        bin/bmc-gen -q -m "$work/deep.bmc" --load-kv "$work/deep.kv" -c $((rows + 1024)) --kv $kv -t 1 -n 400 --ignore-eos --ids --temp 1 --seed "$i" >"$work/out.$i" 2>&1 &
+        bin/bmc-gen --no-spec -q -m "$work/deep.bmc" --load-kv "$work/deep.kv" -c $((rows + 1024)) --kv $kv -t 1 -n 400 --ignore-eos --ids --temp 1 --seed "$i" >"$work/out.$i" 2>&1 &
         pids="$pids $!"
     done
     # Once all of them have decoded a token, and so read every row.
@@ -79,12 +79,12 @@ done
 
 for kv in bmc reserve; do
     for run in 1 2 3; do
-        bin/bmc-gen -q -m "$work/deep.bmc" --load-kv "$work/deep.kv" -c $((rows + 1024)) --kv $kv -n 1 --stats "$work/stats.json" >/dev/null
+        bin/bmc-gen --no-spec -q -m "$work/deep.bmc" --load-kv "$work/deep.kv" -c $((rows + 1024)) --kv $kv -n 1 --stats "$work/stats.json" >/dev/null
         jq -r --arg kv $kv '"\($kv): load_kv_ms \(.load_kv_ms), \(.kv_adopted_bytes) bytes in place, \(.kv_copied_bytes) copied"' "$work/stats.json"
     done
     # Resident memory before the first step: nothing is left to compute with -n 0.
     for name in deep short; do
-        bin/bmc-gen -q -m "$work/deep.bmc" --load-kv "$work/$name.kv" -c $((rows + 1024)) --kv $kv -n 0 --stats "$work/$name.json" >/dev/null
+        bin/bmc-gen --no-spec -q -m "$work/deep.bmc" --load-kv "$work/$name.kv" -c $((rows + 1024)) --kv $kv -n 0 --stats "$work/$name.json" >/dev/null
     done
     echo "$kv: $(jq .peak_resident_bytes "$work/deep.json") bytes resident with it open," \
         "$(jq -n 'input.peak_resident_bytes - input.peak_resident_bytes' "$work/deep.json" "$work/short.json") more than with a snapshot of one token"

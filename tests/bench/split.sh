@@ -36,7 +36,7 @@ run() {
     [ "$r" -eq 1 ] || launch="${MPIRUN:-mpirun --bind-to core --map-by slot:PE=$t} -n $r"
     [ $((r * t)) -le "$threads" ] || launch="mpirun --oversubscribe --bind-to none -n $r" # for memory: time does not count
     # shellcheck disable=SC2086 # a list of words
-    $launch bin/bmc-gen -q -m "$work/model.bmc" --jsonl -f "$work/$n.in" -np "$b" -t "$t" --profile none --kv bmc \
+    $launch bin/bmc-gen --no-spec -q -m "$work/model.bmc" --jsonl -f "$work/$n.in" -np "$b" -t "$t" --profile none --kv bmc \
         -c $((prompt + answer)) --ignore-eos --prefix-cache-mb 0 --stats "$work/stats" "$@" >/dev/null
     jq -r --arg of "${name#*.}" '(.prefill_ms + .decode_ms + .sample_ms) as $ms |
         [if $of == "stream" then .sampled_tokens * 1000 / $ms else .decode_tok_s end, .sent_bytes_per_token // 0, (.rank_wait_ms // 0) / $ms,

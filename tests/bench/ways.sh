@@ -26,14 +26,14 @@ fi
 [ -z "${N:-}" ] || set -- "$@" -c "$N"
 
 cat >"$work/ways" <<END
-allocated up front, valid entries attended (equivalent to llama.cpp)|bmc-gen --kv upfront --attend valid
-allocated up front, all attended (static cache)|bmc-gen --kv upfront
-reallocated for every token (dynamic cache)|bmc-gen --kv iterative
-reallocated in steps|bmc-gen --kv bmc
-the same, one thread|bmc-gen --kv bmc -t 1
+allocated up front, valid entries attended (equivalent to llama.cpp)|bmc-gen --no-spec --kv upfront --attend valid
+allocated up front, all attended (static cache)|bmc-gen --no-spec --kv upfront
+reallocated for every token (dynamic cache)|bmc-gen --no-spec --kv iterative
+reallocated in steps|bmc-gen --no-spec --kv bmc
+the same, one thread|bmc-gen --no-spec --kv bmc -t 1
 the same, 4 draft tokens a pass in the padding|bmc-spec --kv bmc $drafter -k 4 --always
-paged, blocks of 16|bmc-gen --kv paged
-reserved address space, committed on demand|bmc-gen --kv reserve
+paged, blocks of 16|bmc-gen --no-spec --kv paged
+reserved address space, committed on demand|bmc-gen --no-spec --kv reserve
 END
 
 for _ in $(seq "$rounds"); do

@@ -15,7 +15,7 @@ once_ids() { bmc-gen -q -m "$(model grimm)" -p "$once" --ids "$@"; }
 stats_of() { # JQ-PROGRAM OPTION..
     local program=$1
     shift
-    ok bmc-gen -q -m "$(model grimm)" -p "$once" -n 12 -c 16 --ignore-eos --stats stats.json "$@"
+    ok bmc-gen --no-spec -q -m "$(model grimm)" -p "$once" -n 12 -c 16 --ignore-eos --stats stats.json "$@"
     ok jq -c "$program" stats.json
 }
 

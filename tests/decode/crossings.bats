@@ -98,7 +98,7 @@ batch() {
     [[ $limit = *shift* ]] || limit+=" --kv $policy"
     rm -rf cache
     # shellcheck disable=SC2086 # words
-    bmc-gen -q -m $plain --jsonl -np 1 --cache-type ${type/SCALES/$plain.scales} ${limit/--kv $policy/} $option $sampling --stats plain.json <$requests 2>refused | jq -c '[.ids, .finish, .error]' >want
+    bmc-gen --no-spec -q -m $plain --jsonl -np 1 --cache-type ${type/SCALES/$plain.scales} ${limit/--kv $policy/} $option $sampling --stats plain.json <$requests 2>refused | jq -c '[.ids, .finish, .error]' >want
     for again in 1 ${cache:+2}; do
         # shellcheck disable=SC2086
         bmc-spec -q -m $target $drafter $shape $always --jsonl -np $((1 + RANDOM % 5)) --cache-type ${type/SCALES/$target.scales} $limit $option $sampling $drafting $cache --stats stats.json \
@@ -119,12 +119,12 @@ snapshot() {
     pick first 1 8 30 90
     long=$(cut -d ' ' -f "1-$first" $prompt)
     # shellcheck disable=SC2086 # words
-    bmc-gen -q -m $plain --kv "$other" --cache-type "$type" --prompt-ids "$long" -n 12 --ids $sampling --save-kv a.kv >/dev/null
-    bmc-gen -q -m $plain --load-kv a.kv --prompt-ids "7 8" -n 30 --ids --save-kv b.kv --stats plain.json >want
+    bmc-gen --no-spec -q -m $plain --kv "$other" --cache-type "$type" --prompt-ids "$long" -n 12 --ids $sampling --save-kv a.kv >/dev/null
+    bmc-gen --no-spec -q -m $plain --load-kv a.kv --prompt-ids "7 8" -n 30 --ids --save-kv b.kv --stats plain.json >want
     # shellcheck disable=SC2086 # words
     bmc-spec -q -m $target $drafter $shape $always --kv "$policy" --load-kv a.kv --prompt-ids "7 8" -n 30 --ids --save-kv c.kv --stats stats.json >got
     check "snapshot of $first tokens by $other: $drafter $shape $always --cache-type $type --kv $policy"
-    bmc-gen -q -m $plain --load-kv b.kv --prompt-ids "9" -n 9 --ids --stats plain.json >want
+    bmc-gen --no-spec -q -m $plain --load-kv b.kv --prompt-ids "9" -n 9 --ids --stats plain.json >want
     # shellcheck disable=SC2086
     bmc-spec -q -m $target $drafter $shape $always --load-kv c.kv --prompt-ids "9" -n 9 --ids --stats stats.json >got
     check "snapshot of speculation: $drafter $shape $always --cache-type $type --kv $policy"

@@ -49,7 +49,7 @@ heads() {
     assert_equal "$(bmc-convert --info --format json "$(model grimm-mtp)" | jq -r .model_id)" "$(bmc-convert --info --format json "$(model grimm)" | jq -r .model_id)"
     jq -c '.cases | to_entries[] | {id: .key, ids: .value.prompt_ids, n: (40 + 9 * .key)}' "$FIXTURES/drafts/grimm-mtp.json" >in
     [ "$(wc -l <in)" -eq 4 ]
-    bmc-gen -q -m "$(model grimm)" --jsonl -c 120 <in >want
+    bmc-gen --no-spec -q -m "$(model grimm)" --jsonl -c 120 <in >want
     for shape in "-k 8 -np 1 --kv bmc:r=16" "-k 8 -np 3 --kv paged" "--tree 26 -np 1 --kv paged" "--tree 26 -np 3 --kv bmc:r=16"; do
         sampled 2 || continue
         # shellcheck disable=SC2086 # words
@@ -62,7 +62,7 @@ heads() {
 @test "drafters of an OPT: chains, trees and batches give the ids of bmc-gen" {
     local drafter shape
     jq -c '.cases | to_entries[] | {id: .key, ids: .value.prompt_ids, n: (40 + 9 * .key)}' "$FIXTURES/drafts/andersen-eagle.json" >in
-    bmc-gen -q -m "$(model andersen)" --jsonl -c 120 <in >want
+    bmc-gen --no-spec -q -m "$(model andersen)" --jsonl -c 120 <in >want
     for drafter in eagle pard; do
         for shape in "-k 8 -np 1 --kv bmc:r=16" "-k 8 -np 3 --kv paged" "--tree 26 -np 1 --kv reserve" "--tree 26 -np 3 --kv segment"; do
             sampled 3 || continue
@@ -76,7 +76,7 @@ heads() {
 
 @test "draft head: chains, trees and a combined drafter give the ids of bmc-gen" {
     local shape
-    bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 120 --ids >want
+    bmc-gen --no-spec -q -m "$(model grimm)" -p "Once upon a time" -n 120 --ids >want
     for shape in "-k 8" "--tree 26" "--tree 26 --dynamic" "--suffix -k 8" "-k auto"; do
         # shellcheck disable=SC2086 # words
         bmc-spec -q -m "$(model grimm)" -d "$(model grimm-eagle)" -p "Once upon a time" -n 120 --ids --always $shape --stats stats.json >got
@@ -102,7 +102,7 @@ heads() {
     local policy batch shape
     jq -c '.cases | to_entries[] | {id: .key, ids: .value.prompt_ids, n: (20 + 9 * .key)}' "$FIXTURES/drafts/grimm-pard.json" >in
     [ "$(wc -l <in)" -eq 4 ]
-    bmc-gen -q -m "$(model grimm)" --jsonl -c 80 <in >want
+    bmc-gen --no-spec -q -m "$(model grimm)" --jsonl -c 80 <in >want
     for policy in bmc:r=16 segment; do
         for batch in 1 3; do
             for shape in "-k 8" "-k 1" "--tree 26" "-k auto"; do

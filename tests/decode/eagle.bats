@@ -13,7 +13,7 @@ setup_file() {
     # Texts and a common prefix of two of them; some fill the context.
     jq -c '.cases as $c | ($c[] | {ids: .ids[:9], n: 60}, {ids: .ids[:15], n: -1}), {ids: ($c | map(.ids) | add), n: 40},
         {ids: ($c | map(.ids) | add | . + [7, 8]), n: 40}' "$FIXTURES/heads/eagle.json" >in
-    bmc-gen -q -m target.bmc --jsonl -c 200 -np 1 --stats plain.json <in | jq -c '[.ids, .finish]' >want
+    bmc-gen --no-spec -q -m target.bmc --jsonl -c 200 -np 1 --stats plain.json <in | jq -c '[.ids, .finish]' >want
     [ "$(wc -l <want)" -eq 8 ]
 }
 
@@ -114,8 +114,8 @@ pick() { printf -v "$1" %s "${@:2+RANDOM%($#-1):1}"; }
         pick option "" "--prefix-cache-mb 0" "--ragged split" "-t 2" "-cd 40" "--chunk $((16 + RANDOM % 50))"
         # shellcheck disable=SC2086 # words
         check "$head" --kv "$policy" $shape -np $((1 + RANDOM % 5)) $option
-        bmc-gen -q -m target.bmc --kv "$policy" --prompt-ids "$long" -n 0 --save-kv s.kv >/dev/null
-        want=$(bmc-gen -q -m target.bmc --load-kv s.kv --prompt-ids "7 8" -n 40 --ids)
+        bmc-gen --no-spec -q -m target.bmc --kv "$policy" --prompt-ids "$long" -n 0 --save-kv s.kv >/dev/null
+        want=$(bmc-gen --no-spec -q -m target.bmc --load-kv s.kv --prompt-ids "7 8" -n 40 --ids)
         # shellcheck disable=SC2086
         ok bmc-spec -q -m target.bmc -d "$head.bmc" --kv "$other" --load-kv s.kv --prompt-ids "7 8" -n 40 $shape --ids --always
         assert_output "$want"
@@ -126,7 +126,7 @@ pick() { printf -v "$1" %s "${@:2+RANDOM%($#-1):1}"; }
     for kv in "--kv shift:S=48" "--kv shift --context-shift recompute --keep 4"; do
         for shape in "-k 5" "--tree 9"; do
             # shellcheck disable=SC2086 # words
-            want=$(bmc-gen -q -m target.bmc --prompt-ids "$(ids)" -n 120 -c 60 $kv --ids --ignore-eos)
+            want=$(bmc-gen --no-spec -q -m target.bmc --prompt-ids "$(ids)" -n 120 -c 60 $kv --ids --ignore-eos)
             # shellcheck disable=SC2086
             ok bmc-spec -q -m target.bmc -d eagle.bmc --prompt-ids "$(ids)" -n 120 -c 60 $kv $shape --ids --ignore-eos --always --stats stats.json
             assert_output "$want"
@@ -137,14 +137,14 @@ pick() { printf -v "$1" %s "${@:2+RANDOM%($#-1):1}"; }
 
 @test "snapshots and prefixes: the last tokens of a prompt are computed, for their hidden states" {
     long=$(jq -r '[.cases[].ids] | add | map(tostring) | join(" ")' "$FIXTURES/heads/eagle.json")
-    bmc-gen -q -m target.bmc --prompt-ids "$long" -n 0 --save-kv s.kv >/dev/null
-    want=$(bmc-gen -q -m target.bmc --load-kv s.kv --prompt-ids "7 8" -n 50 --ids)
+    bmc-gen --no-spec -q -m target.bmc --prompt-ids "$long" -n 0 --save-kv s.kv >/dev/null
+    want=$(bmc-gen --no-spec -q -m target.bmc --load-kv s.kv --prompt-ids "7 8" -n 50 --ids)
     ok bmc-spec -q -m target.bmc -d eagle.bmc --load-kv s.kv --prompt-ids "7 8" -n 50 -k 4 --ids --always --stats stats.json --save-kv t.kv
     assert_output "$want"
     jq -e '.loaded_tokens == 122 - 64 and .prefill_tokens == 64 and .drafted > 50' stats.json >/dev/null || fail "$(cat stats.json)"
     # A prompt that is no longer than that is computed whole.
-    bmc-gen -q -m target.bmc --prompt-ids "$(ids)" -n 0 --save-kv short.kv >/dev/null
-    want=$(bmc-gen -q -m target.bmc --load-kv short.kv --prompt-ids "5" -n 30 --ids)
+    bmc-gen --no-spec -q -m target.bmc --prompt-ids "$(ids)" -n 0 --save-kv short.kv >/dev/null
+    want=$(bmc-gen --no-spec -q -m target.bmc --load-kv short.kv --prompt-ids "5" -n 30 --ids)
     ok bmc-spec -q -m target.bmc -d eagle.bmc --load-kv short.kv --prompt-ids "5" -n 30 -k 4 --ids --always --stats stats.json
     assert_output "$want"
     jq -e '.loaded_tokens == 0 and .drafted > 30' stats.json >/dev/null || fail "$(cat stats.json)"
@@ -188,7 +188,7 @@ pick() { printf -v "$1" %s "${@:2+RANDOM%($#-1):1}"; }
     # Quantised, it still drafts.
     bmc-convert "$FIXTURES/heads/eagle" --type q8_0 -o other.bmc
     ok bmc-spec -q -m target.bmc -d other.bmc --prompt-ids "$(ids)" -n 20 --ids --always
-    assert_output "$(bmc-gen -q -m target.bmc --prompt-ids "$(ids)" -n 20 --ids)"
+    assert_output "$(bmc-gen --no-spec -q -m target.bmc --prompt-ids "$(ids)" -n 20 --ids)"
 }
 
 @test "error messages" {

@@ -9,7 +9,7 @@ setup_file() {
     bmc-convert plain -o plain.bmc || return 1
     make_checkpoint mtp && bmc-convert mtp -o mtp.bmc || return 1
     jq -c '.cases[] | {ids: .ids[:9], n: 60}, {ids: .ids[:15], n: -1}' "$FIXTURES/heads/mtp.json" >in
-    bmc-gen -q -m plain.bmc --jsonl -c 200 -np 1 --stats plain.json <in | jq -c '[.ids, .finish]' >want
+    bmc-gen --no-spec -q -m plain.bmc --jsonl -c 200 -np 1 --stats plain.json <in | jq -c '[.ids, .finish]' >want
     [ "$(wc -l <want)" -eq 6 ]
 }
 
@@ -52,7 +52,7 @@ proposals_match() { # MODEL CASES CHECKS
 # Ids and logits of MODEL with its MTP layer are those of PLAIN without drafts, for prompts of CASES; more than DRAFTED tokens are drafted.
 drafts_change_nothing() { # MODEL PLAIN CASES DRAFTED SEQUENCES
     jq -c '.cases[] | {ids: .ids[:9], n: 40}' "$3" >cases.in
-    bmc-gen -q -m "$2" --jsonl --ignore-eos -np 1 --stats one.json <cases.in | jq -c .ids >cases.want
+    bmc-gen --no-spec -q -m "$2" --jsonl --ignore-eos -np 1 --stats one.json <cases.in | jq -c .ids >cases.want
     for options in "-k 3 -np $5 --kv paged:16" '--tree 12 -np 1'; do
         # shellcheck disable=SC2086 # words
         bmc-spec -q -m "$1" -d self --jsonl --ignore-eos --always --stats two.json $options <cases.in | jq -c .ids | diff - cases.want
@@ -68,7 +68,7 @@ drafts_change_nothing() { # MODEL PLAIN CASES DRAFTED SEQUENCES
     assert_equal "$(info mtp.bmc '[.rows[] | select(.name | startswith("draft."))] | length')" 13
     ok bmc-convert --verify mtp.bmc
     assert_output "mtp.bmc: ok"
-    assert_equal "$(bmc-gen -q -m mtp.bmc --jsonl -c 200 <in | jq -c '[.ids, .finish]')" "$(cat want)"
+    assert_equal "$(bmc-gen --no-spec -q -m mtp.bmc --jsonl -c 200 <in | jq -c '[.ids, .finish]')" "$(cat want)"
     run "$BMC_BUILD/tests/test_eagle" mtp.bmc self "$FIXTURES/heads/mtp.json"
     assert_success
     [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
@@ -211,7 +211,7 @@ END
         "bf16 5, f32 3"
     assert_equal "$(info types.bmc .weight_type)" q8_0
     ok bmc-convert --verify types.bmc
-    bmc-gen -q -m types.bmc --prompt-ids "5 6 7" -n 40 --ids >want
+    bmc-gen --no-spec -q -m types.bmc --prompt-ids "5 6 7" -n 40 --ids >want
     ok bmc-spec -q -m types.bmc -d self --prompt-ids "5 6 7" -n 40 --ids --always
     assert_output "$(cat want)"
     expect_error 1 'tensor-type draft.q: matches no tensor' bmc-convert "$BATS_FILE_TMPDIR/mtp" --tensor-type draft.q=f32 -o x.bmc

@@ -31,7 +31,7 @@ requests() { # MODEL
         ({id: 8, prompt: $c[0].prompt, n: 60, stop: ["the k", "little old w"]}, {id: 9, prompt: $c[1].prompt, n: -1},
         {id: 10, ids: $ids[:80]}, {id: 11, ids: $ids[:79], n: 9}, {id: 12, ids: $ids[:78]}, {id: 13, prompt: $c[2].prompt, n: -1, stop: ["xyz", "s"]})' \
         "$(reference "$1")" >"$1.in"
-    bmc-gen -q -m "$model" --jsonl -c 80 -b 1 --stats "$1.plain.json" <"$1.in" | jq -c '[.id, .ids, .finish]' >"$1.want"
+    bmc-gen --no-spec -q -m "$model" --jsonl -c 80 -b 1 --stats "$1.plain.json" <"$1.in" | jq -c '[.id, .ids, .finish]' >"$1.want"
     [ "$(wc -l <"$1.want")" -eq 14 ] || fail "$(cat "$1.want")"
 }
 
@@ -149,7 +149,7 @@ ways() { # KV
     local turn=0 rows n drafter
     local drafters=("-d $(draft grimm) -k 8" "-d $(draft grimm) --tree 8" "--lookup" "--recycle" "--suffix")
     jq -nc '(64, 63, 62, 60) as $rows | (-1, 0, 1, 2) as $n | {ids: [range($rows) | 100 + .], n: $n}' >in
-    bmc-gen -q -m "$(model grimm)" -c 64 --jsonl -b 1 -f in | jq -c '[.ids, .finish]' >want
+    bmc-gen --no-spec -q -m "$(model grimm)" -c 64 --jsonl -b 1 -f in | jq -c '[.ids, .finish]' >want
     assert_equal "$(jq -sc 'map(.[0] | length)' want)" '[0,0,0,0,1,0,1,1,2,0,1,2,4,0,1,2]'
     for drafter in "${drafters[@]}"; do
         # shellcheck disable=SC2086 # words
@@ -169,7 +169,7 @@ ways() { # KV
 @test "small contexts of target and draft model limit the drafts" {
     local c way
     for c in 1 2 3 5 10; do
-        bmc-gen -q -m "$(model grimm)" -c $c --prompt-ids 675 --ids >want 2>/dev/null
+        bmc-gen --no-spec -q -m "$(model grimm)" -c $c --prompt-ids 675 --ids >want 2>/dev/null
         for way in "-d $(draft grimm)" "-d $(draft grimm) --tree auto" "--lookup" "--recycle" "--recycle --tree auto" "--suffix --tree auto" "--suffix -d $(draft grimm)"; do
             # Shapes are planned from measured times, which takes ten times as long as the rest.
             [[ $way != *auto ]] || sampled 3 || continue
@@ -178,7 +178,7 @@ ways() { # KV
             assert_output "$(cat want)"
         done
     done
-    bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 40 >want
+    bmc-gen --no-spec -q -m "$(model grimm)" -p "Once upon a time" -n 40 >want
     for c in 1 2 3 4 9 17; do
         for way in "" "--tree auto"; do
             [ $c -lt 4 ] || [ -z "$way" ] || sampled 3 || continue
@@ -199,7 +199,7 @@ ways() { # KV
     while [ $at -lt 40 ]; do
         k=$((40 - at - 1 < 3 ? 40 - at - 1 : 3))
         draft=()
-        [ $k -eq 0 ] || read -ra draft < <(bmc-gen -q -m "$(draft grimm)" --prompt-ids "$prompt ${text[*]:0:at}" --ids --ignore-eos -n $k)
+        [ $k -eq 0 ] || read -ra draft < <(bmc-gen --no-spec -q -m "$(draft grimm)" --prompt-ids "$prompt ${text[*]:0:at}" --ids --ignore-eos -n $k)
         steps=$((steps + 1)) drafted=$((drafted + k)) history+="$k,"
         for ((i = 0; i < k; i++)); do offered[i]=$((offered[i] + 1)); done
         for ((i = 0; i < k; i++)); do
@@ -231,7 +231,7 @@ ways() { # KV
     assert_output "$want"
     # A model with several end tokens.
     echo '{"ids": [1,2,3,4,5], "n": 60}' >in
-    bmc-gen -q -m "$(model llama-3-like)" --jsonl -f in >want
+    bmc-gen --no-spec -q -m "$(model llama-3-like)" --jsonl -f in >want
     ok bmc-spec -q -m "$(model llama-3-like)" -d "$(model llama-3-like)" -k 4 --always --jsonl -f in
     assert_output "$(cat want)"
 }
@@ -285,7 +285,7 @@ ways() { # KV
 
 @test "suffix decoding learns from finished requests, from those of the batch and from a corpus" {
     local batch
-    bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 60 >text
+    bmc-gen --no-spec -q -m "$(model grimm)" -p "Once upon a time" -n 60 >text
     printf '{"prompt":"Once upon a time","n":60}\n' >once
     cat once once once once >four
     ok bmc-spec -q -m "$(model grimm)" --suffix -k 8 --always --jsonl -f once --stats alone.json
@@ -318,12 +318,12 @@ ways() { # KV
     expect_error 1 'folder' bmc-spec "${args[@]}" --lookup-corpus folder
     expect_error 1 'nowhere' bmc-spec "${args[@]}" --lookup-corpus nowhere
     ok bmc-spec "${args[@]}" --lookup-corpus line
-    assert_output "$(bmc-gen -q -m "$(model grimm)" -p "The king" -n 2)"
+    assert_output "$(bmc-gen --no-spec -q -m "$(model grimm)" -p "The king" -n 2)"
 }
 
 @test "draft tokens cause no more reallocations of the cache than plain decoding" {
     for kv in bmc:r=16 bmc:T=4; do
-        ok bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -c 256 -n 80 --kv $kv --stats plain.json
+        ok bmc-gen --no-spec -q -m "$(model grimm)" -p "Once upon a time" -c 256 -n 80 --kv $kv --stats plain.json
         jq -e '.kv_allocations > 1' plain.json >/dev/null || fail "$kv: $(cat plain.json)"
         for shape in "-k 26" "--tree 26"; do
             # shellcheck disable=SC2086 # words
@@ -354,7 +354,7 @@ ways() { # KV
         sed "s/^accept.*/accept $wrong/" "$file" >bad
         expect_error 1 'bad: .*sum of at most 1' bmc-spec "${args[@]}" --tree 256 --acceptance bad
     done
-    plain=$(bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 12 --ids)
+    plain=$(bmc-gen --no-spec -q -m "$(model grimm)" -p "Once upon a time" -n 12 --ids)
     for strange in '0 0 0' '1e-320 0' '1' '0 1' "$(yes 0.03 | head -n 32 | tr '\n' ' ')"; do
         sed "s/^accept.*/accept $strange/" "$file" >strange
         ok bmc-spec "${args[@]}" -n 12 --tree 256 --acceptance strange --always --ids
@@ -374,7 +374,7 @@ ways() { # KV
 
 @test "snapshots: bmc-spec continues those of bmc-gen and its own, with the same logits, and saves for both" {
     local way first whole turn=0 kv
-    ok bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 60 --ids --stats whole.json
+    ok bmc-gen --no-spec -q -m "$(model grimm)" -p "Once upon a time" -n 60 --ids --stats whole.json
     whole=$output
     for way in "-d $(draft grimm) -k 5" "-d $(draft grimm) --tree 12" --lookup --recycle "--suffix -d $(draft grimm)"; do
         for first in bmc-gen "bmc-spec --always $way"; do
@@ -395,9 +395,9 @@ ways() { # KV
 @test "snapshots: one that fills its capacity and the context" {
     local kv c way turn=0
     for kv in "${kvs[@]}"; do
-        bmc-gen -q -m "$(model grimm)" -c 64 --prompt-ids "$(seq -s ' ' 100 159)" --kv $kv --save-kv full.kv >/dev/null
+        bmc-gen --no-spec -q -m "$(model grimm)" -c 64 --prompt-ids "$(seq -s ' ' 100 159)" --kv $kv --save-kv full.kv >/dev/null
         for c in 64 65 66 80; do
-            bmc-gen -q -m "$(model grimm)" -c $c --kv $kv --load-kv full.kv --ids >want 2>/dev/null
+            bmc-gen --no-spec -q -m "$(model grimm)" -c $c --kv $kv --load-kv full.kv --ids >want 2>/dev/null
             # Each drafter runs with every policy and context over several runs, one of the three at a time.
             for way in "-d $(draft grimm) -k 8" "-d $(draft grimm) --tree 12" --recycle; do
                 turn=$((turn + 1))
@@ -411,13 +411,13 @@ ways() { # KV
 }
 
 @test "snapshots: several answers to one prompt, lines of a batch, another model" {
-    ok bmc-gen -q -m "$(model grimm)" -p "Once upon a time there was" -n 3 --save-kv a.kv
+    ok bmc-gen --no-spec -q -m "$(model grimm)" -p "Once upon a time there was" -n 3 --save-kv a.kv
     ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" --load-kv a.kv -p " king" -n 8 --samples 3
     [ "$(jq -s 'map(.text) | unique | length' <<<"$output")" -gt 1 ]
     printf '{"id":1,"prompt":"The king","n":9}\n{"id":2,"prompt":"In the wood","n":12}\n' >in
-    ok bmc-gen -q -m "$(model grimm)" --jsonl -f in --save-kv b.kv
+    ok bmc-gen --no-spec -q -m "$(model grimm)" --jsonl -f in --save-kv b.kv
     printf '{"id":2,"n":11}\n{"id":1,"prompt":" said","n":7}\n' >more
-    ok bmc-gen -q -m "$(model grimm)" --jsonl -f more --load-kv b.kv
+    ok bmc-gen --no-spec -q -m "$(model grimm)" --jsonl -f more --load-kv b.kv
     local plain=$output
     ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" --jsonl -f more --load-kv b.kv
     assert_equal "$output" "$plain"
@@ -515,7 +515,7 @@ ways() { # KV
 
 @test "sampling: the text of bmc-gen for a seed, another one by rejection sampling" {
     local args=(-m "$(model grimm)" -p "Once upon a time" -n 40 --temp 0.8 --seed 3 -q) drafts=(-d "$(draft grimm)" -k 4 --always) text
-    text=$(bmc-gen "${args[@]}")
+    text=$(bmc-gen --no-spec "${args[@]}")
     [ "$(bmc-gen "${args[@]}" --seed 4)" != "$text" ]
     assert_equal "$(bmc-spec "${args[@]}" "${drafts[@]}")" "$text"
     assert_equal "$(bmc-spec "${args[@]}" -d "$(draft grimm)")" "$text"

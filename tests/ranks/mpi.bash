@@ -24,7 +24,7 @@ predicted_bytes() {
     ok "$BMC_BIN/bmc-prof" ranks -m "$1.bmc" -b 4 --ranks 2 -t 1 -p 4 -n 2 -r 1 --warmup 0 --format json
     for parallelism in "${@:2}"; do
         rm -f stats
-        mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m "$1.bmc" -t 1 --jsonl -f in -b 4 -n 12 --ignore-eos --parallelism "$parallelism" --stats stats >/dev/null
+        mpirun -n 2 "$BMC_BIN/bmc-gen" --no-spec -q -m "$1.bmc" -t 1 --jsonl -f in -b 4 -n 12 --ignore-eos --parallelism "$parallelism" --stats stats >/dev/null
         jq -e --argjson stats "$(cat stats)" --arg parallelism "$parallelism" '($stats.decode_tokens / 4 + 1) as $steps |
             .rows[] | select(.parallelism == $parallelism) | .sent_bytes * $steps / $stats.sent_bytes | . > 0.95 and . < 1.05' \
             <<<"$output" || fail "$1 $parallelism: $(cat stats) $output"

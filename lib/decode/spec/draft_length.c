@@ -20,6 +20,7 @@ struct draft_length draft_length_choose(const struct draft_length_params *p)
                                   .now = p->k,
                                   .fixed = p->fixed,
                                   .measured = !p->fixed && !p->bass && !p->tree};
+    length.planned = length.measured && p->planned;
     if (p->fixed)
         return length;
     /* Lengths by measured gain stop where they cost too much. Those of algorithm 1 follow from
@@ -27,6 +28,8 @@ struct draft_length draft_length_choose(const struct draft_length_params *p)
     const size_t rows = length.measured && !p->knee_fixed ? DRAFT_KNEE_FACTOR * p->knee : p->knee;
     length.limit = size_min(p->limit, p->context - size_min(p->context, DRAFT_WINDOW_REST));
     length.now = p->start;
+    if (length.planned)
+        return length;
     if (p->batch > 1 || p->knee_measured || p->knee_fixed)
         length.limit = size_min(length.limit, draft_length_limit(rows, p->batch));
     if (p->batch > 1) /* batches begin at the knee */

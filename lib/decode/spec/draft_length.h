@@ -12,7 +12,8 @@ struct draft_length {
     size_t now;                       /* l_draft */
     bool fixed;                       /* `now` never changes */
     bool measured;                    /* by measured gain */
-    bool shrank;                      /* s of the paper: the last update reduced `now` */
+    bool planned; /* that of each draft, by its drafter's probabilities: length_plan.h */
+    bool shrank;  /* s of the paper: the last update reduced `now` */
 };
 
 /* First and largest length of drafts whose length adapts, unless options say otherwise. */
@@ -23,6 +24,7 @@ struct draft_length {
 struct draft_length_params {
     bool fixed;                /* always `k` draft tokens */
     bool bass;                 /* adapt by algorithm 1, not by measured gain */
+    bool planned;              /* the drafter has probabilities, and drafting may pause */
     bool tree;                 /* the drafts are trees: no length is chosen by measured gain */
     size_t k;                  /* with `fixed` */
     size_t start, limit;       /* first and largest length otherwise */

@@ -47,6 +47,17 @@ static int open_model_drafter(struct drafter **drafter, const struct drafter_pla
                 : draft_model_open(drafter, plan->session, session_vocab(target), cost, err);
 }
 
+/* The tokens that sequences may have, for which fewer bytes are initialised than for the most. */
+static size_t default_pool(const struct session *target)
+{
+    enum { LEAST = 1 << 15 };
+    const struct session_options *o = session_options(target);
+    size_t tokens;
+    return size_mul(o->batch, o->context, &tokens)
+               ? size_min(size_max(tokens, LEAST), DEFAULT_SUFFIX_POOL)
+               : DEFAULT_SUFFIX_POOL;
+}
+
 int drafter_open(struct drafter **drafter, const struct drafter_plan *plan, struct session *target,
                  struct err *err)
 {
@@ -58,7 +69,10 @@ int drafter_open(struct drafter **drafter, const struct drafter_plan *plan, stru
     case DRAFTER_LOOKUP:
         rc = draft_lookup_open(&first, DEFAULT_LOOKUP_MAX, DEFAULT_LOOKUP_MIN, plan->oldest, err);
         break;
-    case DRAFTER_SUFFIX: rc = draft_suffix_open(&first, slots, plan->pool, plan->corpus, err); break;
+    case DRAFTER_SUFFIX:
+        rc = draft_suffix_open(&first, slots, plan->pool ? plan->pool : default_pool(target),
+                               plan->corpus, err);
+        break;
     case DRAFTER_RECYCLE: rc = draft_recycle_open(&first, session_vocab(target), err); break;
     case DRAFTER_NONE: break;
     }

@@ -7,17 +7,31 @@
  * most FACTOR times as many tokens as the match, as long matches predict more. */
 #include "base/mem.h"
 #include "decode/spec/drafter.h"
+#include "decode/spec/match_rates.h"
 #include "decode/spec/suffix_index.h"
 
 enum { FACTOR = 4 };
 
 #define LEAST_PROBABILITY 0.1 /* of a draft token */
 
+enum { TRIED = 32 };
+
+/* The tokens of a draft that the text has not reached yet, whether they are verified or not. */
+struct tried_draft {
+    uint32_t sequence; /* id */
+    size_t at;         /* index of the first token in the sequence */
+    size_t n, reached;
+    uint32_t token[TRIED];
+    uint8_t class[TRIED];
+};
+
 struct suffix {
     struct drafter drafter;
     struct suffix_index *pool;        /* the sequences of the run */
     struct suffix_index *corpus;      /* NULL: there is none */
     struct suffix_sequence *sequence; /* [slots] */
+    struct tried_draft *tried;        /* [slots] */
+    struct match_rates rates;
 };
 
 /* Occurrences that drafts are made from, longest match first. */
@@ -45,6 +59,7 @@ struct plan_node {
 struct plan {
     const struct source *source;
     const struct tree_shape *shape;
+    size_t length; /* tokens that match, at least */
     struct plan_node node[TREE_NODES];
     struct cursor cursor[SUFFIX_OCCURRENCES];
     double score;
@@ -147,6 +162,7 @@ static void make_plan(struct plan *plan, const struct source *source, const stru
     size_t n = 0;
     plan->source = source;
     plan->shape = shape;
+    plan->length = length;
     plan->score = 0;
     memset(plan->node, 0, shape->n * sizeof *plan->node);
     for (; n < source->n && source->found[n].length >= length; n++)
@@ -218,10 +234,52 @@ static void fill_draft(struct draft *draft, const struct plan *plan)
     }
 }
 
+/* Sets the probabilities of a draft's tokens, and keeps those of a chain to learn from, unless there is one already that
+ * the text has not reached. */
+static void rate_draft(struct suffix *s, const struct draft_request *request, const struct plan *plan)
+{
+    struct tried_draft *tried = &s->tried[request->slot];
+    const struct draft *draft = request->draft;
+    const bool keep = tried->n == 0;
+    for (size_t i = 1; i < draft->n; i++) {
+        const struct plan_node *node = &plan->node[draft->shape_node[i]],
+                               *parent = &plan->node[draft->shape_node[draft->parent[i]]];
+        const size_t all = parent->to - parent->from,
+                     agree = (size_t)lround(node->probability / parent->probability * (double)all);
+        const uint8_t class = match_class(plan->length + draft->depth[i] - 1, agree, all);
+        request->probability[i] = (float)match_rate(&s->rates, class);
+        if (!keep || i > TRIED)
+            continue;
+        tried->token[i - 1] = draft->token[i];
+        tried->class[i - 1] = class;
+        tried->n = i;
+    }
+    if (!keep)
+        return;
+    tried->sequence = s->sequence[request->slot].id;
+    tried->at = request->n_ids;
+    tried->reached = 0;
+}
+
+/* Learns from the draft that was kept as far as the text has reached it. */
+static void learn_rates(struct suffix *s, size_t slot, const uint32_t *ids, size_t n_ids)
+{
+    struct tried_draft *tried = &s->tried[slot];
+    if (tried->sequence != s->sequence[slot].id)
+        tried->n = 0;
+    for (; tried->n && tried->at + tried->reached < n_ids; tried->reached++) {
+        const bool right = ids[tried->at + tried->reached] == tried->token[tried->reached];
+        match_rates_add(&s->rates, tried->class[tried->reached], right);
+        if (!right || tried->reached + 1 == tried->n)
+            tried->n = 0;
+    }
+}
+
 static void learn_tokens(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t n_ids)
 {
     struct suffix *s = (struct suffix *)drafter;
     suffix_index_follow(s->pool, &s->sequence[slot], ids, n_ids);
+    learn_rates(s, slot, ids, n_ids);
 }
 
 static int propose_by_suffix(struct drafter *drafter, const struct draft_request *request,
@@ -244,6 +302,8 @@ static int propose_by_suffix(struct drafter *drafter, const struct draft_request
         try_source(&best, &corpus, request[a].shape);
         if (best.score > 0)
             fill_draft(request[a].draft, &best);
+        if (best.score > 0 && request[a].probability)
+            rate_draft(s, &request[a], &best);
     }
     return 0;
 }
@@ -254,6 +314,7 @@ static void close_suffix(struct drafter *drafter)
     suffix_index_close(s->pool);
     suffix_index_close(s->corpus);
     free(s->sequence);
+    free(s->tried);
 }
 
 static int open_corpus(struct suffix *s, const struct ids *corpus, struct err *err)
@@ -279,9 +340,11 @@ int draft_suffix_open(struct drafter **out, size_t slots, size_t pool, const str
                                   .learn = learn_tokens,
                                   .close = close_suffix};
     s->sequence = mem_zalloc(slots, sizeof *s->sequence);
-    if (!s->sequence)
+    s->tried = mem_zalloc(slots, sizeof *s->tried);
+    const bool ok = s->sequence && s->tried;
+    if (!ok)
         err_no_memory(err, "suffix decoding of %zu sequences", slots);
-    if (!s->sequence || suffix_index_open(&s->pool, pool, err) < 0 || open_corpus(s, corpus, err) < 0) {
+    if (!ok || suffix_index_open(&s->pool, pool, err) < 0 || open_corpus(s, corpus, err) < 0) {
         close_suffix(&s->drafter);
         return -1;
     }

@@ -16,6 +16,12 @@ void draft_begin(struct draft *draft, uint32_t root)
     draft->pool_len = 0;
 }
 
+void draft_cut(struct draft *draft, size_t n)
+{
+    draft->n = size_min(draft->n, n + 1);
+    draft->children[draft->n - 1] = 0;
+}
+
 void draft_add(struct draft *draft, size_t parent, uint32_t token, size_t shape_node)
 {
     const size_t i = draft->n++;

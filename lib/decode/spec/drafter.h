@@ -42,8 +42,8 @@ struct draft_request {
     uint64_t seed, stream;
     double mirostat_mu;
     bool keep_q; /* rejection sampling needs the distributions that children were drawn from */
-    /* [TREE_NODES] output of draft heads: probability of each draft token after its parent; NULL: not
-     * wanted */
+    /* [TREE_NODES] output of draft heads and of suffix decoding: probability of each draft token after its parent;
+     * NULL: not wanted */
     float *probability;
     /* The drafter chooses a tree of at most the size and number of levels of `shape`, by its own
      * probabilities (EAGLE-2); only where drafter.dynamic is set. */
@@ -80,6 +80,8 @@ struct drafter {
 void drafter_close(struct drafter *drafter); /* NULL is accepted */
 
 void draft_begin(struct draft *draft, uint32_t root); /* resets the draft to its root */
+
+void draft_cut(struct draft *draft, size_t n); /* keeps the first n tokens of a chain, at most all */
 
 /* Adds to node `parent` a child that fills node `shape_node` of the requested shape. Calls must
  * have `parent` in ascending order. */
@@ -157,10 +159,10 @@ enum drafter_kind { DRAFTER_LOOKUP, DRAFTER_SUFFIX, DRAFTER_RECYCLE, DRAFTER_NON
 struct drafter_plan {
     enum drafter_kind kind; /* drafts without a model */
     bool oldest;            /* draft_lookup_open() */
-    size_t pool;            /* draft_suffix_open(), as is the corpus: NULL: none */
-    const struct ids *corpus;
-    struct session *session; /* of the draft model or head, borrowed; NULL: none */
-    const size_t *layer;     /* of a draft head, set by draft_attach() */
+    size_t pool; /* draft_suffix_open(); 0: by the session's contexts, at most DEFAULT_SUFFIX_POOL */
+    const struct ids *corpus; /* the same; NULL: none */
+    struct session *session;  /* of the draft model or head, borrowed; NULL: none */
+    const size_t *layer;      /* of a draft head, set by draft_attach() */
 };
 
 /* Opens it for a target's session, which is borrowed, too. After an error *drafter is NULL. */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "decode/loop.h"
+#include "decode/spec/length_plan.h"
 
 enum { RECORD_RANKS = 16 };
 
@@ -13,9 +14,11 @@ struct spec_seq {
     struct draws draws;
     uint32_t *ancestors;
     size_t *ancestors_at, *depth;
+    float probability[TREE_NODES];   /* of draft tokens, for the plan */
     size_t path[TREE_NODES], n_path; /* accepted nodes of the draft, root first */
     size_t logits;                   /* index of the root's logits in spec->logits */
     size_t row;                      /* and of its row in the target's pass */
+    bool pending;                    /* the pass's KV entries are to be committed */
     double begun_ms;                 /* start of the sequence's first step */
     size_t decoded;                  /* tokens generated since begun_ms */
 };
@@ -27,7 +30,9 @@ struct spec {
     struct spec_stats stats;
     struct throttle throttle;
     struct draft_gain gain;
-    struct sequoia plan; /* for tree shapes */
+    struct length_plan plan;       /* with options.length.planned; `planned` are its drafts */
+    struct planned_draft *planned; /* [slots] */
+    struct sequoia trees;          /* shapes of trees */
     struct tree_rates rates;
     size_t levels;
     size_t max_draft; /* maximum draft tokens per sequence */
@@ -40,11 +45,35 @@ struct spec {
     size_t *chunk_row; /* [a pass of the target], for drafters that learn from prompts */
 };
 
+/* After a rejected token, layers with recurrent state apply the inputs of accepted ones again, and larger passes record
+ * these inputs: that it pays without a draft model is not known. */
+const char *spec_off_by_default(const struct model *model)
+{
+    const struct recurrent_plan *recurrent = model->config.recurrent;
+    return recurrent && recurrent->conv_kernel ? "recurrent state" : NULL;
+}
+
+struct spec_options spec_default_options(size_t context)
+{
+    const struct draft_length_params params = {
+        .planned = true, .start = DRAFT_LENGTH_START, .limit = DRAFT_LENGTH_LIMIT, .context = context};
+    return (struct spec_options){.length = draft_length_choose(&params), .simulate = -1};
+}
+
 size_t spec_max_draft(const struct spec_options *options)
 {
     if (options->record)
         return RECORD_RANKS;
     return options->tree ? options->tree : options->length.limit;
+}
+
+size_t spec_max_rows(const struct spec_options *options, size_t batch)
+{
+    const size_t most = spec_max_draft(options);
+    size_t rows;
+    if (options->length.planned)
+        return batch + size_max(batch, most);
+    return size_mul(batch, most + 1, &rows) ? rows : SIZE_MAX;
 }
 
 /* KV entries that a draft of a sequence with `left` tokens to go may use, the root's included: those of
@@ -69,9 +98,20 @@ static void choose_shape(const struct spec *spec, const struct loop *loop, const
     if (o->record)
         tree_star(shape, size_min(max, size_min(RECORD_RANKS, spec->drafter->ranks)));
     else if (o->tree)
-        sequoia_shape(&spec->plan, max + 1, size_min(levels, spec->levels), shape);
+        sequoia_shape(&spec->trees, max + 1, size_min(levels, spec->levels), shape);
     else
-        tree_chain(shape, size_min(size_min(max, o->length.now), levels - 1));
+        tree_chain(shape, size_min(size_min(max, o->length.planned ? max : o->length.now), levels - 1));
+}
+
+/* Cuts the n drafts to the tokens that are to be verified. */
+static void plan_drafts(struct spec *spec, size_t n, size_t busy)
+{
+    for (size_t i = 0; i < n; i++)
+        spec->planned[i] = (struct planned_draft){.probability = spec->request[i].probability + 1,
+                                                  .n = spec->request[i].draft->n - 1};
+    length_plan_choose(&spec->plan, spec->planned, n, busy);
+    for (size_t i = 0; i < n; i++)
+        draft_cut(spec->request[i].draft, spec->planned[i].verified);
 }
 
 /* Fills the draft of every busy slot: the newest token and up to `allowed` draft tokens. */
@@ -97,21 +137,25 @@ static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struc
         if (spec->drafter->learn)
             spec->drafter->learn(spec->drafter, i, slot->ids->id, slot->ids->len);
         if (seq->shape.n > 1)
-            spec->request[n++] = (struct draft_request){.slot = i,
-                                                        .ids = slot->ids->id,
-                                                        .n_ids = slot->ids->len,
-                                                        .shape = &seq->shape,
-                                                        .draft = &seq->draft,
-                                                        .dynamic = spec->options.dynamic,
-                                                        .sampling = loop_sampling(loop, slot),
-                                                        .seed = request->seed,
-                                                        .stream = request->stream,
-                                                        .mirostat_mu = slot->mirostat_mu,
-                                                        .keep_q = spec->options.rule != NULL};
+            spec->request[n++] = (struct draft_request){
+                .slot = i,
+                .ids = slot->ids->id,
+                .n_ids = slot->ids->len,
+                .shape = &seq->shape,
+                .draft = &seq->draft,
+                .dynamic = spec->options.dynamic,
+                .sampling = loop_sampling(loop, slot),
+                .seed = request->seed,
+                .stream = request->stream,
+                .mirostat_mu = slot->mirostat_mu,
+                .keep_q = spec->options.rule != NULL,
+                .probability = spec->options.length.planned ? seq->probability : NULL};
     }
     const int rc = n ? spec->drafter->propose(spec->drafter, spec->request, n, err) : 0;
     for (size_t i = 0; i < n && rc == 0; i++)
         draft_prune(spec->request[i].draft);
+    if (spec->options.length.planned && rc == 0)
+        plan_drafts(spec, n, loop_in_flight(loop));
     return rc;
 }
 
@@ -141,6 +185,8 @@ static int verify_all(struct spec *spec, struct loop *loop, struct err *err)
             continue;
         const size_t first = add_draft(loop->session, &loop->slot[i], &spec->seq[i]);
         spec->seq[i].row = first;
+        spec->seq[i].pending = true;
+        spec->seq[i].n_path = 0;
         spec->seq[i].logits = n;
         for (size_t node = 0; node < spec->seq[i].draft.n; node++)
             spec->row[n++] = first + node;
@@ -271,6 +317,7 @@ static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, 
 struct outcome {
     size_t busy;     /* number of sequences in the step */
     size_t drafted;  /* draft tokens of the largest draft */
+    size_t rows;     /* draft tokens of all drafts */
     size_t offered;  /* depth of the deepest draft */
     size_t accepted; /* draft tokens of the longest accepted path */
 };
@@ -289,18 +336,29 @@ static int accept_all(struct spec *spec, struct loop *loop, struct outcome *out,
             spec->drafter->verified(spec->drafter, i, &seq->draft, seq->n_path - 1);
         out->busy++;
         out->drafted = size_max(out->drafted, seq->draft.n - 1);
+        out->rows += seq->draft.n - 1;
         out->offered = size_max(out->offered, seq->draft.depth[seq->draft.n - 1]);
         out->accepted = size_max(out->accepted, seq->n_path - 1);
     }
     return 0;
 }
 
-/* Commits the KV entries of accepted paths. Finished sequences have been cleared already. */
-static void commit_all(const struct spec *spec, struct loop *loop)
+/* Commits the KV entries of the slot's accepted path. */
+static void commit_path(void *arg, struct loop *loop, struct slot *slot)
+{
+    struct spec *spec = arg;
+    struct spec_seq *seq = &spec->seq[slot - loop->slot];
+    if (seq->pending)
+        session_accept(loop->session, slot->seq, seq->path, seq->n_path);
+    seq->pending = false;
+}
+
+/* The same for all slots but those whose requests have ended. */
+static void commit_all(struct spec *spec, struct loop *loop)
 {
     for (size_t i = 0; i < loop->n_slots; i++)
         if (loop->slot[i].busy)
-            session_accept(loop->session, loop->slot[i].seq, spec->seq[i].path, spec->seq[i].n_path);
+            commit_path(spec, loop, &loop->slot[i]);
 }
 
 static int record_length(struct spec_stats *stats, size_t drafted, struct err *err)
@@ -331,18 +389,24 @@ static int plan_trees(struct spec *spec, struct err *err)
     if (sequoia_open(&plan, rates, spec->rates.ranks, o->tree + 1, size_min(o->tree + 1, LEVELS), err) <
         0)
         return -1;
-    sequoia_close(&spec->plan);
-    spec->plan = plan;
+    sequoia_close(&spec->trees);
+    spec->trees = plan;
     spec->levels = o->tree_levels ? size_min(o->tree_levels, plan.levels)
                                   : sequoia_levels(&plan, o->tree + 1, spec->drafter->cost,
                                                    draft_always(o) ? 2 : 1);
     return 0;
 }
 
-/* Updates draft length and throttle after a step of `ms` for `tokens` tokens per sequence. */
-static void adapt_length(struct spec *spec, const struct outcome *out, double tokens, double ms)
+/* Updates draft length and throttle after a step of `ms` for `n` tokens. */
+static void adapt_length(struct spec *spec, const struct outcome *out, size_t n, double ms)
 {
     struct draft_length *length = &spec->options.length;
+    const double tokens = (double)n / (double)out->busy;
+    if (spec->options.length.planned) {
+        length_plan_timed(&spec->plan, out->busy, out->rows, n, ms);
+        spec->stats.pauses = spec->plan.pauses;
+        return;
+    }
     draft_gain_timed(&spec->gain, out->busy, out->drafted, ms);
     if (length->measured)
         length->now =
@@ -372,7 +436,10 @@ static int speculative_step(void *arg, struct loop *loop, struct err *err)
     double clock = clock_ms();
     if (spec->options.tree && tree_rates_due(&spec->rates) && plan_trees(spec, err) < 0)
         return -1;
-    if (draft_all(spec, loop, throttle_draft_limit(&spec->throttle, loop_in_flight(loop)), err) < 0)
+    const size_t allowed = spec->options.length.planned
+                               ? SIZE_MAX
+                               : throttle_draft_limit(&spec->throttle, loop_in_flight(loop));
+    if (draft_all(spec, loop, allowed, err) < 0)
         return -1;
     const double draft_ms = restart_clock(&clock);
     if (verify_all(spec, loop, err) < 0)
@@ -389,7 +456,7 @@ static int speculative_step(void *arg, struct loop *loop, struct err *err)
     loop->stats->decode_steps++;
     loop->stats->decode_ms += draft_ms + verify_ms + commit_ms;
     loop->stats->sample_ms += accept_ms;
-    adapt_length(spec, &out, (double)(stats->tokens - tokens) / (double)out.busy,
+    adapt_length(spec, &out, stats->tokens - tokens,
                  draft_ms + verify_ms + accept_ms + commit_ms -
                      (spec->drafter->prefill_ms - prefill_ms));
     return 0;
@@ -397,15 +464,18 @@ static int speculative_step(void *arg, struct loop *loop, struct err *err)
 
 static int alloc_buffers(struct spec *spec, size_t max_tokens, struct err *err)
 {
-    size_t rows = spec->n_seqs * (spec->max_draft + 1), logits;
+    size_t rows = spec_max_rows(&spec->options, spec->n_seqs), logits;
     spec->seq = mem_zalloc(spec->n_seqs, sizeof *spec->seq);
     spec->request = mem_alloc(spec->n_seqs, sizeof *spec->request);
+    spec->planned = mem_alloc(spec->n_seqs, sizeof *spec->planned);
+    if (spec->options.length.planned && length_plan_open(&spec->plan, rows, err) < 0)
+        return -1;
     spec->row = mem_alloc(rows, sizeof *spec->row);
     if (size_mul(rows, spec->vocab, &logits))
         spec->logits = mem_alloc(logits, sizeof *spec->logits);
     if (spec->drafter->read_hidden)
         spec->chunk_row = mem_alloc(max_tokens, sizeof *spec->chunk_row);
-    bool ok = spec->seq && spec->request && spec->row && spec->logits &&
+    bool ok = spec->seq && spec->request && spec->planned && spec->row && spec->logits &&
               (spec->chunk_row || !spec->drafter->read_hidden);
     for (size_t i = 0; ok && i < spec->n_seqs; i++) {
         struct spec_seq *seq = &spec->seq[i];
@@ -446,6 +516,7 @@ int spec_open(struct spec **out, const struct session *session, struct drafter *
                      .revises = options->rule || options->simulate >= 0,
                      .width = 1,
                      .step = speculative_step,
+                     .commit = commit_path,
                      .prefilled = drafter->read_hidden ? report_prefilled : NULL,
                      .computed = drafter->read_hidden ? DRAFT_HEAD_PROMPT : 0,
                      .draft_session = drafter->session,
@@ -478,11 +549,13 @@ void spec_close(struct spec *spec)
     }
     free(spec->seq);
     free(spec->request);
+    free(spec->planned);
+    length_plan_close(&spec->plan);
     free(spec->row);
     free(spec->chunk_row);
     free(spec->logits);
     free(spec->stats.history);
-    sequoia_close(&spec->plan);
+    sequoia_close(&spec->trees);
     verifier_close(&spec->verifier);
     free(spec);
 }

@@ -52,8 +52,13 @@ struct spec_stats {
 
 struct spec;
 
-/* `session` is the target's: its passes must hold batch * (1 + spec_max_draft()) tokens. The
- * drafter is borrowed. */
+/* Why a run without options of its own drafts nothing with this model, or NULL. */
+const char *spec_off_by_default(const struct model *model);
+
+/* Chains of a drafter without a model that has probabilities, as suffix decoding, in a context of so many tokens. */
+struct spec_options spec_default_options(size_t context);
+
+/* `session` is the target's: its passes must hold spec_max_rows() tokens. The drafter is borrowed. */
 int spec_open(struct spec **spec, const struct session *session, struct drafter *drafter,
               const struct spec_options *options, struct err *err) MUST_USE;
 void spec_close(struct spec *spec);
@@ -65,3 +70,6 @@ const struct spec_stats *spec_stats(const struct spec *spec);
 
 /* The maximum number of draft tokens per sequence and step. */
 size_t spec_max_draft(const struct spec_options *options);
+
+/* The maximum number of tokens of a pass over a batch; SIZE_MAX: too many. */
+size_t spec_max_rows(const struct spec_options *options, size_t batch);

@@ -9,6 +9,7 @@
 #include "tests/unit/check.h"
 #include "decode/spec/draft_autotune.h"
 #include "decode/spec/draft_length.h"
+#include "decode/spec/length_plan.h"
 #include "decode/spec/tree.h"
 #include "decode/spec/spec.h"
 
@@ -309,6 +310,83 @@ static void test_pace(void)
           "--always");
 }
 
+/* A machine whose passes take 1 ms, and `row_ms` more for each row after the first, and drafts of 16 tokens whose tokens are said
+ * to be right with probability `said`; `right` of them are. */
+struct plan_run {
+    double row_ms, said, ms, tokens;
+    size_t right, steps, drafted, last;
+};
+
+static void plan_step(struct length_plan *plan, struct plan_run *p)
+{
+    float probability[16];
+    struct planned_draft draft = {.probability = probability, .n = 16};
+    for (size_t i = 0; i < 16; i++)
+        probability[i] = (float)p->said;
+    length_plan_choose(plan, &draft, 1, 1);
+    const size_t tokens = 1 + size_min(draft.verified, p->right);
+    const double ms = 1 + p->row_ms * (double)draft.verified;
+    length_plan_timed(plan, 1, draft.verified, tokens, ms);
+    p->ms += ms;
+    p->tokens += (double)tokens;
+    p->drafted += draft.verified > 0;
+    p->last = draft.verified;
+    p->steps++;
+}
+
+static size_t run_plan(struct plan_run *p, size_t steps)
+{
+    struct length_plan plan;
+    struct err err;
+    if (!check(length_plan_open(&plan, 17, &err) == 0, "%s", err.text))
+        return 0;
+    while (p->steps < steps)
+        plan_step(&plan, p);
+    length_plan_close(&plan);
+    return plan.pauses;
+}
+
+static void test_plan(void)
+{
+    struct plan_run first = {.row_ms = .2, .said = .9, .right = 16}, pays = first, wrong = first,
+                    unlikely = first, slow = first;
+    size_t pauses = run_plan(&first, 2);
+    check(pauses == 0 && first.drafted == 0, "the first steps draft");
+
+    /* (1 + .9 + .. + .9^k) / (1 + .2 k) is 2.371, 2.373 and 2.356 for k = 6, 7 and 8, and less for others. One step in 49 is plain. */
+    pauses = run_plan(&pays, 300);
+    check(pauses == 0 && pays.drafted == 292 && pays.last >= 6 && pays.last <= 8,
+          "%zu steps of 300 draft, the last %zu tokens", pays.drafted, pays.last);
+
+    /* Nothing is accepted, whatever the drafter says. */
+    wrong.right = 0;
+    pauses = run_plan(&wrong, 2000);
+    check(pauses >= 3 && wrong.ms < 1.03 * wrong.tokens, "%.0f ms for %.0f tokens, %zu pauses",
+          wrong.ms, wrong.tokens, pauses);
+
+    /* 1.2 tokens in 1.2 ms gain nothing; 1.9 tokens in 2 ms neither, which times of two rows tell. */
+    unlikely.said = .2;
+    pauses = run_plan(&unlikely, 100);
+    check(pauses == 0 && unlikely.drafted == 0, "%zu steps draft", unlikely.drafted);
+    slow.row_ms = 1;
+    run_plan(&slow, 500);
+    check(slow.last == 0 && slow.drafted < 20 && slow.ms < 1.01 * slow.tokens,
+          "%zu steps draft, %.0f ms", slow.drafted, slow.ms);
+
+    /* Of a batch the draft that is likely to be right. */
+    struct length_plan plan;
+    struct err err;
+    const float likely[] = {.95F, .95F, .95F}, not [] = {.2F, .9F, .9F};
+    struct planned_draft draft[] = {{.probability = not, .n = 3}, {.probability = likely, .n = 3}};
+    check(length_plan_open(&plan, 8, &err) == 0, "a plan");
+    for (int i = 0; i < 3; i++)
+        length_plan_timed(&plan, 2, 0, 2, 1);
+    length_plan_choose(&plan, draft, 2, 2);
+    check(draft[0].verified == 0 && draft[1].verified == 3, "%zu and %zu tokens", draft[0].verified,
+          draft[1].verified);
+    length_plan_close(&plan);
+}
+
 static void test_choice(void)
 {
     static const double accept[] = {.6, .1, .05};
@@ -374,6 +452,7 @@ int main(void)
     test_tails();
     test_length();
     test_pace();
+    test_plan();
     test_gain();
     test_tree_rates();
     test_choice();
