@@ -92,31 +92,26 @@ windows() {
     rm -f "$work/window"
 }
 
-# made BY TYPE BYTES: the row of $work/made.bmc
+# made BY TYPE: the row of the GGUF file that BY made
 made() {
-    echo "| $2, $1 | $3 | $(figures 'ppl ppl_ratio kld_mean same_top' -m "$work/made.bmc" --reference "$work/$name.f32" --precision f32) |"
-    rm -f "$work/made.bmc"
+    bin/bmc-convert -q "$work/made.gguf" -o "$work/made.bmc" 2>/dev/null || return 0
+    bytes=$(stat -c %s "$work/made.gguf")
+    echo "| $2, $1 | $bytes | $(figures 'ppl ppl_ratio kld_mean same_top' -m "$work/made.bmc" --reference "$work/$name.f32" --precision f32) |"
+    rm -f "$work/made.bmc" "$work/made.gguf"
 }
 
 weights() {
     columns "weights of $name" bytes perplexity ratio "mean KLD" "same top token"
     echo "| source | $(stat -c %s "$2") | $ppl | 1 | 0 | 1 |"
     for type in $types; do
-        rm -f "$work/made.bmc" "$work/made.gguf"
-        if bin/bmc-convert -q "$2" --type "$type" -o "$work/made.bmc" 2>/dev/null; then
-            made bmc "$type" "$(stat -c %s "$work/made.bmc")"
-        fi
-        [ -n "$peer" ] || continue
-        llama quantise "$2" "$work/made.gguf" "$type" || continue
-        bytes=$(stat -c %s "$work/made.gguf")
-        bin/bmc-convert -q "$work/made.gguf" -o "$work/made.bmc" 2>/dev/null || continue
-        made llama.cpp "$type" "$bytes"
+        bin/bmc-convert -q "$2" --type "$type" -o "$work/made.gguf" 2>/dev/null && made bmc "$type"
+        { [ -n "$peer" ] && llama quantise "$2" "$work/made.gguf" "$type"; } || continue
+        made llama.cpp "$type"
         case " $targets " in *" $type "*) ;; *) continue ;; esac
-        if [ -n "$search" ] && bin/bmc-convert -q "$2" -o "$work/made.bmc" --target-bytes "$bytes" --target-text "$search" -t "$threads"; then
-            made "bmc, --target-bytes" "$bytes" "$(stat -c %s "$work/made.bmc")"
+        if [ -n "$search" ] && bin/bmc-convert -q "$2" -o "$work/made.gguf" --target-bytes "$bytes" --target-text "$search" -t "$threads"; then
+            made "bmc, --target-bytes" "$bytes"
         fi
     done
-    rm -f "$work/made.gguf"
 }
 
 echo "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), $threads threads, $(bin/bmc-prof --version | head -n 1), $(date -u +%F)${peer:+, llama-cpp-python $("$peer" -c 'import llama_cpp; print(llama_cpp.__version__)')}"
