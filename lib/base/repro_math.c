@@ -82,7 +82,7 @@ double repro_log1p(double x)
     return sum > 1 && sum <= DBL_MAX ? repro_log(sum) * (x / (sum - 1)) : sum == 1 ? x : repro_log(sum);
 }
 
-double repro_pow(double x, double y) { return repro_exp(y * repro_log(x)); }
+double repro_pow(double x, double y) { return y == 0 ? 1 : repro_exp(y * repro_log(x)); }
 
 double repro_tanh(double x)
 {

@@ -9,7 +9,7 @@ double repro_exp(double x);
 /* Natural logarithm: -INFINITY for 0, NaN below. */
 double repro_log(double x);
 double repro_log1p(double x);
-/* x^y, x > 0. */
+/* x^y, x >= 0; x^0 is 1. */
 double repro_pow(double x, double y);
 double repro_tanh(double x);
 /* 1 / (1 + e^-x) */

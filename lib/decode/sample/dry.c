@@ -2,7 +2,7 @@
 #include "decode/sample/dry.h"
 
 #include "base/mem.h"
-#include "base/portable_math.h"
+#include "base/repro_math.h"
 #include "decode/sample/truncate.h"
 
 char *const dry_default_breakers[4] = {"\n", ":", "\"", "*"};
@@ -54,7 +54,7 @@ static float penalty_of(const struct sampler_options *o, uint32_t len)
     if (!len || len < o->dry_allowed_length)
         return 0;
     const double more = len - (double)o->dry_allowed_length;
-    return (float)fmin(o->dry_multiplier * portable_pow(o->dry_base, more), -LOGIT_BIAS_NEVER);
+    return (float)fmin(o->dry_multiplier * repro_pow(o->dry_base, more), -LOGIT_BIAS_NEVER);
 }
 
 /* The part of the history that DRY looks at. */

@@ -4,7 +4,7 @@
 #include <float.h>
 
 #include "base/mem.h"
-#include "base/portable_math.h"
+#include "base/repro_math.h"
 #include "decode/sample/dry.h"
 #include "decode/sample/rng.h"
 #include "decode/sample/truncate.h"
@@ -164,7 +164,7 @@ size_t sampler_draw(const struct sampler *s, size_t n, struct draw *drawn)
         /* E = -log(1 - u) is at least u: few candidates need the logarithm */
         if (c->p <= 0 || (found == n && u >= drawn[n - 1].order * c->p))
             continue;
-        const double order = -portable_log(1 - u) / c->p;
+        const double order = -repro_log(1 - u) / c->p;
         if (found == n && order >= drawn[n - 1].order)
             continue;
         size_t at = found < n ? found++ : n - 1;

@@ -1,7 +1,7 @@
 /* Truncation of the distribution, and temperature. */
 #include "decode/sample/truncate.h"
 
-#include "base/portable_math.h"
+#include "base/repro_math.h"
 #include "decode/sample/dry.h"
 
 /* Sets probabilities at the temperature so far. */
@@ -10,7 +10,7 @@ static void sampler_probabilities(struct sampler *s)
     double sum = 0;
     for (size_t i = 0; i < s->n; i++) {
         s->candidate[i].p =
-            portable_exp(((double)s->candidate[i].logit - s->candidate[0].logit) / s->temp);
+            repro_exp(((double)s->candidate[i].logit - s->candidate[0].logit) / s->temp);
         sum += s->candidate[i].p;
     }
     for (size_t i = 0; i < s->n; i++)
@@ -23,7 +23,7 @@ static double sampler_entropy(const struct sampler *s)
     double sum = 0;
     for (size_t i = 0; i < s->n; i++)
         if (s->candidate[i].p > 0)
-            sum -= s->candidate[i].p * portable_log(s->candidate[i].p);
+            sum -= s->candidate[i].p * repro_log(s->candidate[i].p);
     return sum;
 }
 
@@ -87,12 +87,12 @@ void sampler_typical(struct sampler *s)
     sampler_probabilities(s);
     const double h = sampler_entropy(s);
     size_t from = 0;
-    while (from < s->n && -portable_log(c[from].p) < h)
+    while (from < s->n && -repro_log(c[from].p) < h)
         from++;
     size_t to = from; /* candidates before `from` are less surprising than the entropy, others more */
     for (double sum = 0; sum <= s->options.typical_p && (from > 0 || to < s->n);) {
         const bool up =
-            to >= s->n || (from > 0 && h + portable_log(c[from - 1].p) <= -portable_log(c[to].p) - h);
+            to >= s->n || (from > 0 && h + repro_log(c[from - 1].p) <= -repro_log(c[to].p) - h);
         sum += up ? c[--from].p : c[to++].p;
     }
     memmove(c, c + from, (to - from) * sizeof *c);
@@ -125,7 +125,7 @@ void sampler_dry(struct sampler *s)
 }
 
 /* In bits. */
-static double surprise(double p) { return portable_log(p) * -0x1.71547652b82fep+0; }
+static double surprise(double p) { return repro_log(p) * -0x1.71547652b82fep+0; }
 
 /* Keeps candidates whose surprise, in bits, is at most the limit (Basu and others, 2021). */
 void sampler_mirostat(struct sampler *s)
@@ -161,8 +161,8 @@ void sampler_temperature(struct sampler *s)
     if (o->dynatemp_range > 0) {
         const double low = fmax(0, temp - o->dynatemp_range), high = temp + o->dynatemp_range;
         sampler_probabilities(s);
-        const double share = s->n > 1 ? sampler_entropy(s) / portable_log((double)s->n) : 0;
-        temp = fmax(low + (high - low) * portable_pow(share, o->dynatemp_exponent), 1e-6);
+        const double share = s->n > 1 ? sampler_entropy(s) / repro_log((double)s->n) : 0;
+        temp = fmax(low + (high - low) * repro_pow(share, o->dynatemp_exponent), 1e-6);
     }
     s->temp *= temp;
 }

@@ -3,40 +3,12 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/portable_math.h"
 #include "tests/unit/check.h"
 #include "decode/text_streamer.h"
 #include "decode/sample/rng.h"
 #include "decode/sample/sampler.h"
 #include "text/import/tok_build.h"
 #include "text/tokenizer/tokenizer.h"
-
-static bool close_to(double x, double want)
-{
-    return x == want || fabs(x - want) <= 4.5e-16 * fabs(want) || (isnan(x) && isnan(want));
-}
-
-/* Against the C library's, which are correct to the last bit. */
-static void test_portable_math(void)
-{
-    static const double special[] = {0,         -0., 1,     -1,  5e-324, 2e-308, 1.7e308,   INFINITY,
-                                     -INFINITY, NAN, 709.7, 710, -745,   -746,   0.70710678};
-    for (size_t i = 0; i < ARRAY_LEN(special); i++) {
-        check(close_to(portable_exp(special[i]), exp(special[i])), "exp of %g is %g", special[i],
-              portable_exp(special[i]));
-        check(close_to(portable_log(special[i]), log(special[i])), "log of %g is %g", special[i],
-              portable_log(special[i]));
-    }
-    for (uint32_t i = 0; i < 20000; i++) {
-        const double u = rng_uniform(1, 0, i, 0), x = (u - 0.5) * (i % 2 ? 1400 : 3),
-                     y = ldexp(1 + u, (int)(i % 4 ? i % 2000 - 1000 : 0));
-        check(close_to(portable_exp(x), exp(x)), "exp of %.17g is %.17g", x, portable_exp(x));
-        check(close_to(portable_log(y), log(y)), "log of %.17g is %.17g", y, portable_log(y));
-    }
-    check(portable_pow(0, 0) == 1 && portable_pow(0, 2) == 0 && portable_pow(1, 9) == 1 &&
-              near(portable_pow(1.75, 60), pow(1.75, 60), 1e-14 * pow(1.75, 60)),
-          "powers");
-}
 
 /* Known answers published with the generator (Random123, kat_vectors). */
 static void test_philox(void)
@@ -263,7 +235,6 @@ static void test_stops(void)
 
 int main(void)
 {
-    test_portable_math();
     test_philox();
     test_sampler();
     test_penalty();
