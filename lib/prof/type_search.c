@@ -15,6 +15,7 @@
 #include "model/convert/tensor_sources.h"
 #include "model/convert/type_mixtures.h"
 #include "model/weight_kinds.h"
+#include "prof/knapsack.h"
 #include "quant/pack.h"
 #include "quant/quantize.h"
 
@@ -22,9 +23,6 @@ enum { MOST_TOKENS = 128, LOGIT_ROWS = 32, SAMPLED_ROWS = 32, PROBE_WORK = 512 }
 
 /* Forward passes that are aimed at, and matrices that are measured by one at most. */
 enum { MOST_PASSES = 64, MOST_GROUP = 16 };
-
-/* Different sizes of the file that are told apart. */
-enum { STEPS = 1 << 16 };
 
 /* How often the types for a divergence are measured, and those for a size computed exactly. */
 enum { MOST_KLD_TRIES = 8, MOST_SIZE_TRIES = 4 };
@@ -35,13 +33,6 @@ static const enum dtype candidates[] = {
     DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,  DTYPE_Q5_K,   DTYPE_Q6_K,   DTYPE_Q8_0,
 };
 enum { CANDIDATES = ARRAY_LEN(candidates), CHOICES = CANDIDATES + 1 };
-
-/* A way to store a matrix. */
-struct type_choice {
-    enum dtype type;
-    size_t bytes;
-    double kld;
-};
 
 struct searched_matrix {
     char name[WEIGHT_NAME_SIZE];
@@ -54,13 +45,6 @@ struct searched_matrix {
     const float *weight;
     struct type_choice choice[CHOICES]; /* ascending by bytes; each has a lower kld than those before */
     size_t n, chosen;                   /* n = 0: not the first in its tensor */
-};
-
-/* For each number of steps the least sum of divergences, and the choices that have it. */
-struct knapsack {
-    double *least;       /* [STEPS + 1] */
-    unsigned char *pick; /* [matrices][STEPS + 1]: the choice of a matrix beside those before it */
-    double step_bytes;
 };
 
 struct search_run {
@@ -379,49 +363,17 @@ static size_t total_bytes(const struct search_run *run)
     return sum;
 }
 
-/* Sizes beyond that of the smallest types are counted in STEPS, rounded down. */
-static size_t steps_of(const struct knapsack *sack, const struct searched_matrix *matrix, size_t choice)
-{
-    const size_t more = matrix->choice[choice].bytes - matrix->choice[0].bytes;
-    return (size_t)((double)more / sack->step_bytes);
-}
-
-/* Adds a matrix to the sums; pick[steps] receives its choice. */
-static void add_to_sums(struct knapsack *sack, const struct searched_matrix *matrix,
-                        unsigned char *pick)
-{
-    size_t steps[CHOICES];
-    for (size_t k = 0; k < matrix->n; k++)
-        steps[k] = steps_of(sack, matrix, k);
-    for (size_t most = STEPS + 1; most-- > 0;) { /* sums of fewer steps are still those without it */
-        double least = INFINITY;
-        for (size_t k = 0; k < matrix->n && steps[k] <= most; k++) {
-            const double kld = sack->least[most - steps[k]] + matrix->choice[k].kld;
-            if (kld < least) {
-                least = kld;
-                pick[most] = (unsigned char)k;
-            }
-        }
-        sack->least[most] = least;
-    }
-}
-
-/* Finds the least sum of divergences for every number of steps, by dynamic programming. */
 static int fill_knapsack(struct search_run *run, struct err *err)
 {
-    struct knapsack *sack = &run->sack;
-    size_t more = 0;
-    sack->least = mem_zalloc(STEPS + 1, sizeof *sack->least);
-    sack->pick = mem_zalloc(run->n, STEPS + 1);
-    if (!sack->least || !sack->pick)
-        return err_no_memory(err, "types of %zu matrices", run->n);
+    size_t span = 0;
     for (size_t i = 0; i < run->n; i++)
         if (run->matrix[i].n)
-            more += run->matrix[i].choice[run->matrix[i].n - 1].bytes - run->matrix[i].choice[0].bytes;
-    sack->step_bytes = fmax(1, (double)more / STEPS);
+            span += run->matrix[i].choice[run->matrix[i].n - 1].bytes - run->matrix[i].choice[0].bytes;
+    if (knapsack_open(&run->sack, run->n, span, err) < 0)
+        return -1;
     for (size_t i = 0; i < run->n; i++)
         if (run->matrix[i].n)
-            add_to_sums(sack, &run->matrix[i], sack->pick + i * (STEPS + 1));
+            knapsack_add(&run->sack, i, run->matrix[i].choice, run->matrix[i].n);
     return 0;
 }
 
@@ -430,8 +382,7 @@ static void choose_best(struct search_run *run, size_t steps)
 {
     for (size_t i = run->n; i-- > 0;) {
         struct searched_matrix *matrix = &run->matrix[i];
-        matrix->chosen = run->sack.pick[i * (STEPS + 1) + steps];
-        steps -= matrix->n ? steps_of(&run->sack, matrix, matrix->chosen) : 0;
+        matrix->chosen = matrix->n ? knapsack_take(&run->sack, i, matrix->choice, &steps) : 0;
     }
 }
 
@@ -473,10 +424,10 @@ static int choose(struct search_run *run, struct err *err)
         return err_set(err, "the smallest types make %zu bytes, more than the %zu of the target",
                        total_bytes(run), most);
     if (run->o->goal == GOAL_KLD)
-        while (steps < STEPS && run->sack.least[steps] > run->most_kld)
+        while (steps < KNAPSACK_STEPS && run->sack.least[steps] > run->most_kld)
             steps++;
     else
-        steps = (size_t)fmin(STEPS, (double)(most - total_bytes(run)) / run->sack.step_bytes);
+        steps = (size_t)fmin(KNAPSACK_STEPS, (double)(most - total_bytes(run)) / run->sack.step_bytes);
     for (choose_best(run, steps); total_bytes(run) > most && steps > 0; choose_best(run, steps))
         steps--; /* rounded sizes are too small */
     if (total_bytes(run) > most)
@@ -718,8 +669,7 @@ int type_search(struct chosen_types *chosen, const struct type_search *search, s
     free(run.reference);
     free(run.logits);
     free(run.token);
-    free(run.sack.least);
-    free(run.sack.pick);
+    knapsack_release(&run.sack);
     return rc;
 }
 

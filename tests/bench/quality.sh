@@ -109,7 +109,7 @@ weights() {
         made llama.cpp "$type"
         case " $targets " in *" $type "*) ;; *) continue ;; esac
         if [ -n "$search" ] && bin/bmc-convert -q "$2" -o "$work/made.gguf" --target-bytes "$bytes" --target-text "$search" -t "$threads"; then
-            made "bmc, --target-bytes" "$bytes"
+            made "bmc at llama.cpp's size (--target-bytes)" "$type"
         fi
     done
 }

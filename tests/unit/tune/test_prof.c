@@ -13,6 +13,7 @@
 #include "model/op_counts.h"
 #include "model/synth/synth.h"
 #include "prof/counters.h"
+#include "prof/knapsack.h"
 #include "prof/report.h"
 
 /* ---- statistics ---- */
@@ -519,8 +520,56 @@ static void test_experts(void)
     check(fabs(ranks_most_experts(1024, 2, 1024) - 512) < 1e-9, "all of 1024 experts on two ranks");
 }
 
+/* Few items, against every combination of their choices. Capacities beyond KNAPSACK_STEPS bytes are rounded. */
+static void test_knapsack(size_t scale)
+{
+    enum { ITEMS = 4, CHOICES = 4, ALL = CHOICES * CHOICES * CHOICES * CHOICES };
+    uint64_t seed = check_state(check_seed(17));
+    struct type_choice item[ITEMS][CHOICES];
+    struct knapsack sack;
+    struct err err;
+    size_t span = 0;
+    for (size_t i = 0; i < ITEMS; i++)
+        for (size_t k = 0; k < CHOICES; k++)
+            item[i][k] = (struct type_choice){
+                .bytes = (k ? item[i][k - 1].bytes : 0) + scale * (1 + check_random(&seed) % 1000),
+                .kld = (double)(1000 - 300 * k + check_random(&seed) % 100)};
+    for (size_t i = 0; i < ITEMS; i++)
+        span += item[i][CHOICES - 1].bytes - item[i][0].bytes;
+    if (!check(knapsack_open(&sack, ITEMS, span, &err) == 0, "%s", err.text))
+        return;
+    for (size_t i = 0; i < ITEMS; i++)
+        knapsack_add(&sack, i, item[i], CHOICES);
+    for (size_t capacity = 0; capacity <= span; capacity += span / 37) {
+        double best = INFINITY, found = 0;
+        size_t steps = (size_t)((double)capacity / sack.step_bytes), bytes = 0;
+        for (size_t all = 0; all < ALL; all++) {
+            double cost = 0;
+            size_t sum = 0;
+            for (size_t i = 0, rest = all; i < ITEMS; i++, rest /= CHOICES) {
+                sum += item[i][rest % CHOICES].bytes - item[i][0].bytes;
+                cost += item[i][rest % CHOICES].kld;
+            }
+            best = sum <= capacity ? fmin(best, cost) : best;
+        }
+        check(scale > 1 || sack.least[steps] == best, "%zu bytes: %g, expected %g", capacity,
+              sack.least[steps], best);
+        for (size_t i = ITEMS; i-- > 0;) {
+            const struct type_choice *taken = &item[i][knapsack_take(&sack, i, item[i], &steps)];
+            bytes += taken->bytes - item[i][0].bytes;
+            found += taken->kld;
+        }
+        check(scale > 1 ? found <= best && (double)bytes <= (double)capacity + ITEMS * sack.step_bytes
+                        : found == best && bytes <= capacity,
+              "%zu bytes: %zu bytes were taken at %g, expected %g", capacity, bytes, found, best);
+    }
+    knapsack_release(&sack);
+}
+
 int main(void)
 {
+    test_knapsack(1);
+    test_knapsack(1000000);
     test_experts();
     test_stat();
     test_table();
