@@ -233,10 +233,12 @@ json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err);
 /* Print hints on stderr unless --quiet. gen_hint_terminal(): `what`, such as "the prompt", is read
  * from a terminal. gen_hint_batch(): -b looks like a number of tokens but counts sequences, of
  * which the run has at most `most` (0: unknown). gen_hint_threads(): more threads than cores.
+ * gen_hint_greedy(): options of sampling are given, but the temperature is 0.
  * gen_hint_window(): a snapshot of a rolling cache is continued in another cache, or the context cuts numbers of --kv. */
 void gen_hint_terminal(const struct gen *gen, const char *what);
 void gen_hint_batch(const struct gen *gen, size_t most);
 void gen_hint_threads(const struct gen *gen);
+void gen_hint_greedy(const struct gen *gen);
 void gen_hint_window(const struct gen *gen);
 
 /* True if nothing but errors and results is printed: with --quiet, and by ranks other than the first. */

@@ -171,6 +171,27 @@ static void hint_cut(const struct gen *gen)
                     gen->program->name, gen->options->kv, given[i].name, s->context);
 }
 
+#define OPTION_NAME(kind, field, name, alias, min, max, initial, gguf, generation, option, ...)        \
+    [SAMPLING_##field] = option,
+static const char *const sampling_options[] = {SAMPLING_PARAMS(OPTION_NAME)};
+
+void gen_hint_greedy(const struct gen *gen)
+{
+    static const enum sampling_index drawing[] = {
+        SAMPLING_top_k,         SAMPLING_top_p,          SAMPLING_min_p,
+        SAMPLING_top_n_sigma,   SAMPLING_typical_p,      SAMPLING_xtc_probability,
+        SAMPLING_xtc_threshold, SAMPLING_dynatemp_range, SAMPLING_dynatemp_exponent,
+        SAMPLING_mirostat,      SAMPLING_mirostat_tau,   SAMPLING_mirostat_eta};
+    const struct gen_options *o = gen->options;
+    for (size_t i = 0; i < ARRAY_LEN(drawing); i++)
+        if (sampling_is_given(&o->sampling, drawing[i]) && gen->serve.options.sampling.temp <= 0 &&
+            !o->jsonl && !gen_is_silent(gen)) {
+            cli_say(stderr, "%s: --%s has no effect at temperature 0, which is greedy: give --temp\n",
+                    gen->program->name, sampling_options[drawing[i]]);
+            return;
+        }
+}
+
 void gen_hint_window(const struct gen *gen)
 {
     if (!gen_is_silent(gen))

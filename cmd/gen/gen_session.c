@@ -519,6 +519,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     if (gen_open_pipe(gen, err) < 0)
         return -1;
     gen_hint_window(gen);
+    gen_hint_greedy(gen);
     if (!gen_is_silent(gen))
         gen_print_sampling(gen);
     bind_prefix_cache(gen);

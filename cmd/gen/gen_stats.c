@@ -1,6 +1,7 @@
 /* Statistics of a bmc-gen run. Field names are listed in the man page and do not change. */
 #include <strings.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "quant/cache_types.h"
 #include "base/file.h"
@@ -112,6 +113,14 @@ static void print_cache(const struct gen *gen, const struct gen_stats *s)
                 (double)stats.peak_bytes / 1048576);
 }
 
+/* Names a file that the run has written; NULL: none. */
+static void print_saved(const char *path)
+{
+    struct stat st;
+    if (path && stat(path, &st) == 0)
+        cli_say(stderr, "saved            = %s, %.2f MiB\n", path, (double)st.st_size / 1048576);
+}
+
 /* Prints statistics in llama.cpp's format. */
 static void print_stats(const struct gen *gen, const struct gen_stats *s)
 {
@@ -157,6 +166,8 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
             precision_name(o->cpu.precision), o->cpu.attn->name,
             o->kv.attend_valid ? "valid" : "padded", (unsigned long long)gen->seed, hash);
     print_experts(gen);
+    print_saved(gen->options->save_kv);
+    print_saved(gen->options->save_imatrix);
     if (gen->ranks)
         fprintf(stderr, "ranks            = %d, --parallelism %s\n", gen->ranks->size,
                 gen_parallelism_name(gen->parallelism));

@@ -323,6 +323,8 @@ int prof_read_text(const struct prof *prof, struct ids *ids, struct err *err)
     const char *path = prof->options.text;
     struct buf text = {0};
     int rc = cli_read_all(path ? path : "-", &text, err);
+    if (rc == 0 && !text.len)
+        rc = err_set(err, "%s: is empty: give a longer text", path ? path : "standard input");
     if (rc == 0 && tokenizer_encode(prof->model->tok, buf_text(&text), text.len, true, ids, err) < 0)
         rc = err_prefix(err, "%s", path ? path : "standard input");
     buf_release(&text);

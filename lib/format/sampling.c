@@ -87,7 +87,7 @@ struct sampler_options sampling_not_given(void)
     return options;
 }
 
-static bool is_given(const struct sampler_options *options, size_t param)
+bool sampling_is_given(const struct sampler_options *options, size_t param)
 {
     const void *field = (const char *)options + sampling_params[param].at;
     if (sampling_params[param].kind == SAMPLING_ORDER)
@@ -99,9 +99,9 @@ static bool is_given(const struct sampler_options *options, size_t param)
 void sampling_override(struct sampler_options *options, const struct sampler_options *given)
 {
     for (size_t i = 0; i < SAMPLING_COUNT_OF_PARAMS; i++)
-        if (is_given(given, i))
+        if (sampling_is_given(given, i))
             memcpy(field_of(options, i), (const char *)given + sampling_params[i].at, size_of(i));
-    if (is_given(given, SAMPLING_mirostat) || is_given(given, SAMPLING_mirostat_tau))
+    if (sampling_is_given(given, SAMPLING_mirostat) || sampling_is_given(given, SAMPLING_mirostat_tau))
         options->mirostat_mu = 0;
 }
 

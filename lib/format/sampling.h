@@ -156,6 +156,7 @@ struct sampler_options sampling_defaults(void);
 /* Options of which none is given. sampling_override() replaces those in `options` by the given ones; the
  * state of Mirostat begins anew if one of its settings is given. */
 struct sampler_options sampling_not_given(void);
+bool sampling_is_given(const struct sampler_options *given, size_t param);
 void sampling_override(struct sampler_options *options, const struct sampler_options *given);
 
 /* A number as in requests: -1 for all tokens. The parameter must not be a list. sampling_set() returns false,

@@ -70,7 +70,18 @@ said() { "$@" --stats stats.json 2>&1 >/dev/null </dev/null | sed '/^$/,$d'; }
 }
 
 @test "the line of the KV cache names the types of K and V; one that is given alone leaves the other f32" {
-    bmc-gen -m "$(model grimm)" -p "$once" -n 1 --cache-type k=q8 2>&1 >/dev/null | grep -q '^KV cache .* bmc (default), k=q8,v=f32, T '
+    bmc-gen -m "$(model grimm)" -p "$once" -n 1 --cache-type k=q8 --save-kv s.kv 2>err >/dev/null
+    grep -q '^KV cache .* bmc (default), k=q8,v=f32, T ' err
+    grep -qE '^saved +.* s.kv, 0\.[0-9]+ MiB$' err
+}
+
+@test "options of sampling without a temperature: a hint that they have no effect; -q hides it" {
+    m=$(model grimm)
+    for option in '--top-p 0.5' '--mirostat 2' '--xtc-threshold 0.2'; do
+        # shellcheck disable=SC2086
+        assert_equal "$(said bmc-gen -m "$m" -p "$once" -n 1 $option)" "bmc-gen: ${option% *} has no effect at temperature 0, which is greedy: give --temp"
+    done
+    assert_equal "$(said bmc-gen -m "$m" -p "$once" -n 1 --top-p 0.5 --temp 1)$(said bmc-gen -m "$m" -p "$once" -n 1 --repeat-penalty 2)$(said bmc-gen -q -m "$m" -p "$once" -n 1 --top-k 3)" ""
 }
 
 @test "-b and --batch are --parallel" {

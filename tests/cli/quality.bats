@@ -80,7 +80,9 @@ save() { quality -m "$(model grimm)" -f "$text" -N 64 --save-logits "$@" | jq -e
     done
     expect_error 2 'go with a model' "$BMC_BIN/bmc-prof" quality -m "$(model grimm)" --reference good --reference-precision f32 -f "$text"
     expect_error 2 'measures one policy' "$BMC_BIN/bmc-prof" quality -m "$(model grimm)" --kv bmc,paged:16 -f "$text"
-    expect_error 1 'longer text' "$BMC_BIN/bmc-prof" quality -m "$(model grimm)" -f /dev/null
+    for job in quality cache-types cache-scales heads; do
+        expect_error 1 '/dev/null: is empty: give a longer text' "$BMC_BIN/bmc-prof" $job -m "$(model grimm)" -f /dev/null
+    done
     echo other >story
     expect_error 1 'story: exists and is no file of saved logits' "$BMC_BIN/bmc-prof" quality -m "$(model grimm)" -f "$text" --save-logits story
 }
