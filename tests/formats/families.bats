@@ -75,6 +75,18 @@ is_part() { ! grep -q ^architecture "$1" && grep -qE "^(mtp +$(basename -s .fami
     for name in $(all_families); do check "$name" bmc 1 512 1; done
 }
 
+# Hashes of the set ref: see make_hashes.sh.
+@test "logits of every family have the hash of plain C, on the kernel set of this machine" {
+    local gen=(bmc-gen -q --prompt-ids "$(seq -s ' ' 3 2 119)" -n 6 --temp 0 --ignore-eos --ids)
+    while read -r name precision cache hash; do
+        "${gen[@]}" -m "$(converted "$name")" --precision "$precision" --cache-type "$cache" --check-hash "$hash" >/dev/null || fail "$name $precision $cache"
+    done <"$FIXTURES/logits_hashes.txt"
+    assert_equal "$(cut -d ' ' -f 1 "$FIXTURES/logits_hashes.txt")" "$(all_families)"
+    run "${gen[@]}" -m "$(converted gpt2)" --check-hash 0123456789abcdef
+    assert_equal "$status" 1
+    [[ $output =~ 'bmc-gen: logits_hash is '[0-9a-f]{16}', expected 0123456789abcdef: the model, ' ]] || fail "$output"
+}
+
 @test "every instruction set of the machine" {
     [[ " $(isas) " == *" ref "* ]]
     names=$(all_families)

@@ -34,6 +34,15 @@ run_batch() { # MODEL KV BATCH CONTEXT OPTION..
     bmc-gen -q -m "$(model "$name")" --jsonl --ignore-eos -b "$batch" -c "$context" --kv "$kv" --logprobs 3 --stats stats.json "$@"
 }
 
+@test "a snapshot made on one kernel set continues on another with the same bits" {
+    local isa how=(--precision f32 --cache-type q8 --ignore-eos)
+    gen -p 'Once upon a time' -n 12 "${how[@]}" --stats whole.json >/dev/null
+    tell -n 5 "${how[@]}" --isa ref
+    for isa in $(isas); do
+        [ "$isa" = blas ] || ok gen -n 7 --load-kv story.kv "${how[@]}" --isa "$isa" --check-hash "$(jq -r .logits_hash whole.json)"
+    done
+}
+
 # The reference's first BATCH prompts, N tokens each.
 stories() { # MODEL BATCH N
     jq -c --argjson b "$2" --argjson n "$3" '.cases as $c | range($b) as $i | {id: "s\($i)", prompt: $c[$i % 4].prompt, n: $n}' "$(reference "$1")"
