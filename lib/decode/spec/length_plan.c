@@ -15,7 +15,7 @@
 
 #define PACE       0.2  /* weight of a step without draft tokens in the common pace */
 #define ROW_PACE   0.15 /* of one with draft tokens in that of its rows */
-#define GAIN       1.03 /* expected at least */
+#define GAIN       1.06 /* expected at least */
 #define IMPROBABLE 0.05 /* tokens after those that are right with this probability are not verified */
 #define LOSS       4.0  /* lost time at which drafting pauses, in plain steps */
 
