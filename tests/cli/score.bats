@@ -20,6 +20,12 @@ jq_true() { # PROGRAM FILE
     [ "$(jq -s "$1" "$2")" = true ] || fail "$1 is not true of $(cat "$2")"
 }
 
+@test "a token has one log-probability: in --score, prompt_logprobs and logprobs" {
+    jq -nc --arg text "$text" '{prompt: $text, n: 6, ignore_eos: true, logprobs: 1, prompt_logprobs: 1}' | bmc-gen -q -m "$(model grimm)" --jsonl >out
+    jq -c '{ids: ([.prompt_logprobs[].id] + .ids)}' out | lines >scored
+    assert_equal "$(jq -c '[.prompt_logprobs[1:][].logprob, .logprobs[].logprob]' out)" "$(jq -c '[.logprobs[1:][].logprob]' scored)"
+}
+
 # ---- --summary ----
 
 @test "--summary: the three totals in every format" {
