@@ -36,7 +36,7 @@ int gen_begin_receipts(struct gen *gen, struct err *err)
     const char *key = gen->options->receipt_key;
     if ((key && receipt_key_read(&r->key, key, true, err) < 0) ||
         receipts_open(&r->receipts, &gen->serve, write_receipt, gen, err) < 0 ||
-        outfile_open(&r->out, gen->options->receipt, err) < 0)
+        outfile_open_private(&r->out, gen->options->receipt, err) < 0)
         return -1;
     r->is_open = true;
     gen->serve.watch = receipts_watch(r->receipts);

@@ -33,19 +33,21 @@ struct receipt_settings receipt_settings_of(const struct session *session)
 
 /* ---- writing ---- */
 
-static int put_text(json_t *object, const char *name, const char *text, size_t len, struct err *err)
+static json_t *text_json(const char *name, const char *text, size_t len, struct err *err)
 {
     json_t *value = json_stringn(text, len);
-    return value ? json_put(object, name, value, err)
-                 : err_set(err, "\"%s\" is not valid UTF-8, which a receipt cannot hold", name);
+    return value ? value
+                 : (err_set(err, "\"%s\" is not valid UTF-8, which a receipt cannot hold", name), NULL);
 }
 
 static int put_stops(json_t *object, const char *name, const struct stop_strings *stop, struct err *err)
 {
-    json_t *list = json_array();
+    json_t *list = json_array(), *text;
     int rc = json_put(object, name, list, err);
-    for (size_t i = 0; i < stop->n && rc == 0; i++)
-        rc = json_push(list, json_text(stop->text[i], strlen(stop->text[i])), err);
+    for (size_t i = 0; i < stop->n && rc == 0; i++) {
+        text = text_json(name, stop->text[i], strlen(stop->text[i]), err);
+        rc = text ? json_push(list, text, err) : -1;
+    }
     return rc;
 }
 
@@ -107,9 +109,10 @@ static int put_constraint(json_t *object, const struct serve *serve, const struc
     if (from.kind == CONSTRAINT_JSON_OBJECT)
         return json_put(object, name, json_pack("{s:s}", "type", "json_object"), err);
     if (from.kind == CONSTRAINT_GRAMMAR || from.kind == CONSTRAINT_REGEX)
-        return put_text(object, name, from.text, from.len, err);
-    return json_parse(from.text, from.len, name, &value, err) < 0 ? -1
-                                                                  : json_put(object, name, value, err);
+        value = text_json(name, from.text, from.len, err);
+    else if (json_parse(from.text, from.len, name, &value, err) < 0)
+        value = NULL;
+    return value ? json_put(object, name, value, err) : -1;
 }
 
 /* The factors of all adapters that the run has. */

@@ -61,13 +61,13 @@ for model in ${MODELS:-models.d/grimm.bmc}; do
     # the chain computed again over another token, prompt, seed or parameter
     : >"$work/forged"
     while read -r line; do
-        echo "$line" >"$work/one"
+        printf '%s\n' "$line" >"$work/one"
         answer=$(jq '.tokens | length' "$work/one")
         for at in 0 $((answer / 2)) $((answer - 1)); do
-            echo "$line" | build/gcc/tests/forge_receipt "$model" "tokens.$at" "$(jq "(.tokens[$at] + 1) % 2000" "$work/one")" >>"$work/forged"
+            printf '%s\n' "$line" | build/gcc/tests/forge_receipt "$model" "tokens.$at" "$(jq "(.tokens[$at] + 1) % 2000" "$work/one")" >>"$work/forged"
         done
-        echo "$line" | build/gcc/tests/forge_receipt "$model" finish '"repetition"' >>"$work/forged"
-        echo "$line" | build/gcc/tests/forge_receipt "$model" text '"another"' >>"$work/forged"
+        printf '%s\n' "$line" | build/gcc/tests/forge_receipt "$model" finish '"repetition"' >>"$work/forged"
+        printf '%s\n' "$line" | build/gcc/tests/forge_receipt "$model" text '"another"' >>"$work/forged"
     done <"$work/some"
     verify "$model" "$work/forged" >"$work/verdicts"
     echo "$(basename "$model" .bmc): $(grep -vc ': equal, ' "$work/verdicts") of $(wc -l <"$work/forged") answers found that were changed with their chain computed again"
@@ -78,7 +78,7 @@ for model in ${MODELS:-models.d/grimm.bmc}; do
     i=0
     while read -r line; do
         for change in 'seed 77' 'request.temp 1.7' 'request.top_p 0.3' 'request.ids [31]' 'request.n 2'; do
-            echo "$line" | build/gcc/tests/forge_receipt "$model" "${change% *}" "${change#* }" stream $i >>"$work/forged" # its line below
+            printf '%s\n' "$line" | build/gcc/tests/forge_receipt "$model" "${change% *}" "${change#* }" stream $i >>"$work/forged" # its line below
             i=$((i + 1))
         done
     done <"$work/some"

@@ -91,7 +91,7 @@ gen() { # INJECT_OPTION.. -- ARGUMENT..
 }
 
 @test "bmc-gen: text, statistics, snapshot" {
-    gen -- -p "The king" -n 4 --stats s.json --save-kv s.kv
+    gen -- -p "The king" -n 4 --stats s.json --save-kv s.kv --receipt r
 }
 
 @test "bmc-gen: a snapshot is updated in place" {
