@@ -8,7 +8,7 @@ static const char *why_off(const struct gen *gen)
     const struct gen_options *o = gen->options;
     return o->no_spec                                            ? "--no-spec"
            : o->beams                                            ? "beam search"
-           : o->embed || o->score                                ? "nothing is generated"
+           : o->embed || o->score || o->verify_receipt           ? "nothing is generated"
            : gen->ranks && gen->parallelism == PIPELINE_PARALLEL ? "pipeline parallelism"
                                                                  : spec_off_by_default(gen->model);
 }

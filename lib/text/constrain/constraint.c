@@ -776,11 +776,11 @@ int constraint_cache_get(struct constraint_cache *cache, enum constraint_kind ki
                          size_t len, struct constraint **constraint, struct err *err)
 {
     const struct hash key = key_of(kind, text, len);
-    struct cached_constraint *entry = cache->entry;
-    while (entry < cache->entry + cache->n &&
-           (!hash_equal(&entry->key, &key) || constraint_failed(entry->constraint)))
-        entry++;
-    if (entry == cache->entry + cache->n) {
+    struct cached_constraint *entry = NULL;
+    for (size_t i = 0; i < cache->n && !entry; i++)
+        if (hash_equal(&cache->entry[i].key, &key) && !constraint_failed(cache->entry[i].constraint))
+            entry = &cache->entry[i];
+    if (!entry) {
         struct buf copy = {0};
         struct constraint *made;
         if (mem_grow(&cache->entry, &cache->cap, cache->n, sizeof *cache->entry, err) < 0 ||
