@@ -141,7 +141,7 @@ struct bmc_options {
     const char *models_dir;    /* folder with the formats that `chat_template` names; NULL: "." */
     /* Speculative decoding in bmc_generate(): the same output, greedy or sampled, in fewer forward passes. A draft model or draft head (EAGLE), a file, or "self": the MTP layer in the
      * model's own file; a drafter without a model: "lookup", "suffix", "recycle" or "none"; without a draft model it
-     * is "suffix", except with `beams` and for models with recurrent layers. Lookup and suffix
+     * is "suffix", except with `beams`, KV offload and models with recurrent layers. Lookup and suffix
      * decoding can be combined with a model. */
     const char *draft, *drafter;
     size_t draft_max;  /* draft tokens per sequence and pass; 0: adapts to measured gain */

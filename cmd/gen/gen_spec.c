@@ -3,21 +3,22 @@
 #include "gen/gen_ranks.h"
 
 /* Why the run drafts nothing, or NULL. */
-static const char *why_off(const struct gen *gen)
+static const char *why_off(const struct gen *gen, const struct session_options *s)
 {
     const struct gen_options *o = gen->options;
-    return o->no_spec                                            ? "--no-spec"
-           : o->beams                                            ? "beam search"
-           : o->embed || o->score || o->verify_receipt           ? "nothing is generated"
-           : gen->ranks && gen->parallelism == PIPELINE_PARALLEL ? "pipeline parallelism"
-                                                                 : spec_off_by_default(gen->model);
+    return o->no_spec                                  ? "--no-spec"
+           : o->beams                                  ? "beam search"
+           : o->embed || o->score || o->verify_receipt ? "nothing is generated"
+           : gen->ranks && gen->parallelism == PIPELINE_PARALLEL
+               ? "pipeline parallelism"
+               : spec_off_by_default(gen->model, &s->kv);
 }
 
 int gen_spec_session(struct gen *gen, struct session_options *s, struct err *err)
 {
     if (gen->hooks)
         return gen->hooks->session(gen, s, err);
-    gen->drafting_off = why_off(gen);
+    gen->drafting_off = why_off(gen, s);
     if (gen->drafting_off)
         return 0;
     gen->drafting = spec_default_options(s->context);

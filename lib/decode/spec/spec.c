@@ -46,11 +46,14 @@ struct spec {
 };
 
 /* After a rejected token, layers with recurrent state apply the inputs of accepted ones again, and larger passes record
- * these inputs: that it pays without a draft model is not known. */
-const char *spec_off_by_default(const struct model *model)
+ * these inputs: that it pays without a draft model is not known. Of an
+ * offloaded cache larger passes need more memory, which ram= limits. */
+const char *spec_off_by_default(const struct model *model, const struct kv_spec *kv)
 {
     const struct recurrent_plan *recurrent = model->config.recurrent;
-    return recurrent && recurrent->conv_kernel ? "recurrent state" : NULL;
+    return recurrent && recurrent->conv_kernel ? "recurrent state"
+           : kv->offload.ram                   ? "KV offload"
+                                               : NULL;
 }
 
 struct spec_options spec_default_options(size_t context)
