@@ -121,9 +121,10 @@ heads() {
     cp -r "$(folder grimm-draft)" untrained
     jq '.pard_token = 3' "$(folder grimm-draft)/config.json" >untrained/config.json
     bmc-convert untrained -o untrained.bmc
+    jq -nc 'range(6) | {prompt: "Once upon a time", n: 120, seed: .}' >in
     for temp in 0 0.8; do
         for model in "$(model grimm-pard)" untrained.bmc; do
-            bmc-spec -q -m "$(model grimm)" -d "$model" -p "Once upon a time" -n 120 --temp $temp --seed 1 --ignore-eos --always -k 8 --stats stats.json >out
+            bmc-spec -q -m "$(model grimm)" -d "$model" --jsonl -np 6 -f in --temp $temp --ignore-eos --always -k 8 --stats stats.json >out
             jq .tokens_per_step stats.json
         done >found
         [ "$(wc -l <found)" -eq 2 ]

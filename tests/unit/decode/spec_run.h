@@ -187,7 +187,7 @@ static int open_drafter(const struct test_run *run, struct session *target, stru
 
 static int run_all(struct test_run *run, struct err *err)
 {
-    const struct gen_callbacks callbacks = {next_request, NULL, take_result, NULL, NULL, run};
+    const struct gen_callbacks callbacks = {.next = next_request, .done = take_result, .arg = run};
     static const volatile sig_atomic_t never;
     struct session *session = NULL, *draft_session = NULL;
     struct drafter *drafter = NULL;
