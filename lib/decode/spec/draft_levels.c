@@ -127,11 +127,32 @@ static int child_sampler_add(struct child_sampler *c, const struct draft_request
     return 0;
 }
 
+/* The n first draws; for p the chance to be the target's draw: the target's order differs by errors of the drafter's
+ * probabilities, and of numbers that are scaled by independent exponential errors the i-th is the least in
+ * proportion to its inverse. */
+static size_t likely_draws(struct child_sampler *c, const float *logits, size_t n,
+                           struct candidate *best)
+{
+    struct draw drawn[TREE_RANKS];
+    double sum = 0;
+    sampler_candidates(&c->sampler, logits, c->history.id, c->history.len);
+    const size_t found = sampler_draw(&c->sampler, n, drawn);
+    for (size_t i = 0; i < found; i++)
+        sum += 1 / fmax(drawn[i].order, 1e-300);
+    for (size_t i = 0; i < found; i++)
+        best[i] = (struct candidate){.id = drawn[i].id, .p = 1 / fmax(drawn[i].order, 1e-300) / sum};
+    return found;
+}
+
 static int child_sampler_top(struct child_sampler *c, const struct draft_request *request, size_t node,
                              const float *logits, size_t *n, struct candidate *best, struct err *err)
 {
     if (child_sampler_begin(c, request, node, err) < 0)
         return -1;
+    if (request->sampling->temp > 0 && !request->keep_q) {
+        *n = likely_draws(c, logits, *n, best);
+        return 0;
+    }
     logits = sampler_adjusted(&c->sampler, logits, c->history.id, c->history.len);
     const double sum = log_sum_exp_allowed(logits, c->vocab, c->sampler.allowed);
     *n = best_allowed(c, logits, *n, best);
