@@ -198,7 +198,7 @@ static void test_rows(enum inputs inputs, size_t n)
     fill(b, n, inputs);
     COMPARE(MOST, "layernorm", k->layernorm(y, x, n, w, b, 1e-5f));
     COMPARE(MOST, "rmsnorm", k->rmsnorm(y, x, n, w, 1e-6f));
-    COMPARE(MOST, "add", (memcpy(y, w, sizeof w), k->add(y, x, n)));
+    COMPARE(MOST, "add", (memcpy(y, w, n * sizeof *w), k->add(y, x, n)));
     COMPARE(MOST, "softmax", (memcpy(y, x, n * sizeof *x), k->softmax(y, n, 0.7f, b)));
     COMPARE(MOST, "rope",
             (memcpy(y, x, n * sizeof *x), k->rope(y, HEADS, n / HEADS, n / HEADS / 2 * 2, w, b)));
