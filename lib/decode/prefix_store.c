@@ -68,6 +68,8 @@ static struct hash settings_hash(const struct prefix_store *s, const struct sess
     add_word(&hasher, o->cpu.attn->name);
     hasher_add(&hasher, &s->version, sizeof s->version);
     hasher_add(&hasher, &s->head.dtype, 5 * sizeof s->head.dtype); /* the shape, too */
+    if (session_model(session)->key_gains)
+        add_word(&hasher, "scaled keys");
     if (kv_has_shared_scales(kv))
         hasher_add(&hasher, &kv->scales, sizeof kv->scales);
     if (s->head.version == KVBLOCK_VERSION_SIZES)

@@ -51,6 +51,12 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
     const struct kv_shape shape = config_kv_shape(c, 1, &types);
     const struct state_shape state = config_state_shape(c);
     const struct hash own = model_entries_id(model, NULL);
+    if (hash_equal(&head->model_id, &own) &&
+        (head->version == KVFILE_VERSION_SCALED) != (model->key_gains != NULL))
+        return err_set(err,
+                       "%s: snapshot version %u has the keys of this model with other scales than this "
+                       "program's, which writes version %d; create it again from its text",
+                       s->path, head->version, KVFILE_VERSION_SCALED);
     if (hash_equal(&head->model_id, &own)) {
         const size_t l = first_different(&s->file, &shape);
         if (l == shape.layers && kvfile_layers(head) == l && head->state_bytes == state_bytes(&state))
@@ -269,6 +275,7 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
 {
     const struct kv_setup *kv = kv_setup(session_kv(session));
     struct kvfile_head about = {
+        .version = session_model(session)->key_gains ? KVFILE_VERSION_SCALED : 0,
         .context = kv->shape.max_rows,
         .model_id = model_entries_id(session_model(session), NULL),
         .tokenizer = tokenizer_hash(session_model(session)),

@@ -5,6 +5,7 @@
 
 #include "base/vm.h"
 #include "model/experts/expert_store.h"
+#include "model/key_scales.h"
 #include "model/lora/lora.h"
 #include "model/model_pages.h"
 #include "model/parallel/shard.h"
@@ -38,7 +39,8 @@ static int open_file(struct model **out, struct bmc_file *file, const char *path
     model->file = *file;
     if (conf_parse(&conf, file->config, file->config_bytes, path, err) < 0 ||
         config_read(&model->config, &conf, err) < 0 || open_tokenizer(model, err) < 0 ||
-        weights_bind(&model->weights, &model->config, &model->file, path, err) < 0)
+        weights_bind(&model->weights, &model->config, &model->file, path, err) < 0 ||
+        key_scales_apply(&model->weights, &model->config, &model->key_gains, err) < 0)
         goto out;
     model_advise_pages(model);
     rc = 0;
@@ -108,6 +110,7 @@ void model_close(struct model *model)
     expert_store_close(model->store);
     loras_close(model->loras);
     weights_release(&model->weights);
+    free(model->key_gains);
     vm_free(VM_THP, model->synthetic, model->synthetic_bytes);
     tokenizer_free(model->tok);
     bmc_file_release(&model->file);

@@ -81,6 +81,8 @@ static void from_rotated(void *to, enum dtype type, const float *x, size_t n)
     hadamard(rotated, n, hadamard_block(n));
     if (kv_entry_bits(type))
         kv_entry_quantize(to, type, rotated, n);
+    else if (type == DTYPE_KV8)
+        kv_entry_quantize8(to, rotated, n);
     else
         quant_rows_quantize(to, kv_type_multiplied(type), rotated, n);
 }

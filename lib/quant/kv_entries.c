@@ -3,6 +3,8 @@
 
 #include <float.h>
 
+#include "quant/quant_rows.h"
+
 /* The largest integer of a type with these bits. */
 static float largest_integer(unsigned bits)
 {
@@ -20,6 +22,15 @@ static inline int nearest_level(float z)
     return z < 0 ? 7 - above : 8 + above;
 }
 
+/* The sum of x[KV_GROUP], which it overwrites, in one order. */
+static inline float sum_lanes(float *x)
+{
+    for (size_t half = KV_GROUP / 2; half; half /= 2)
+        for (size_t i = 0; i < half; i++)
+            x[i] += x[i + half];
+    return x[0];
+}
+
 /* Quantises z[KV_GROUP] / scale with the multiplier m; returns the sum of squared errors, in one order. */
 static inline __attribute__((always_inline)) float try_multiplier(unsigned bits, const float *z,
                                                                   unsigned m, int *q)
@@ -35,10 +46,7 @@ static inline __attribute__((always_inline)) float try_multiplier(unsigned bits,
         const float e = z[i] - (float)kv_entry_integer(bits, (unsigned)q[i], m);
         error[i] = e * e;
     }
-    for (size_t half = KV_GROUP / 2; half; half /= 2)
-        for (size_t i = 0; i < half; i++)
-            error[i] += error[i + half];
-    return error[0];
+    return sum_lanes(error);
 }
 
 /* Quantises z[KV_GROUP], in units of the scale, to q; returns m. */
@@ -116,6 +124,47 @@ void kv_entry_quantize(void *entry, enum dtype type, const float *x, size_t n)
     case 5: quantize_entry(5, entry, x, n); break;
     default: quantize_entry(6, entry, x, n); break;
     }
+}
+
+/* Adds the squared errors of x[n], n <= KV_GROUP, times `inverse`, rounded to integers. */
+static inline __attribute__((always_inline)) void add_errors(float *error, const float *x, size_t n,
+                                                             float inverse)
+{
+    static const float round_magic = 12582912.f; /* 1.5 * 2^23: adding it rounds to integers */
+    for (size_t i = 0; i < n; i++) {
+        const float z = x[i] * inverse, e = z - ((z + round_magic) - round_magic);
+        error[i] += e * e;
+    }
+}
+
+/* Their sum over x[n], in one order. */
+static float rounding_error(const float *x, size_t n, float inverse)
+{
+    float error[KV_GROUP] = {0};
+    const size_t whole = n / KV_GROUP * KV_GROUP;
+    for (size_t i = 0; i < whole; i += KV_GROUP)
+        add_errors(error, x + i, KV_GROUP, inverse);
+    add_errors(error, x + whole, n - whole, inverse);
+    return sum_lanes(error);
+}
+
+void kv_entry_quantize8(void *entry, const float *x, size_t n)
+{
+    enum { TRIES = 8 };
+    float most = 0, best = 127, least = FLT_MAX;
+    for (size_t i = 0; i < n; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    for (size_t i = 0; i < TRIES && isfinite(127 / most); i++) {
+        /* what the largest magnitude becomes, before it is rounded to 127 at most */
+        const float top = 127.375f - 0.375f * (float)i;
+        const float error = rounding_error(x, n, top / most) / (top * top);
+        if (error < least) {
+            least = error;
+            best = top;
+        }
+    }
+    const float range = most * (127 / best);
+    quant_rows_quantize_range(entry, DTYPE_Q8_CHANNEL, x, n, -range, range);
 }
 
 void kv_entry_dequantize(float *to, enum dtype type, const void *entry, size_t n)

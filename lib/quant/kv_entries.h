@@ -84,4 +84,8 @@ static inline int kv_entry_integer(unsigned bits, unsigned q, unsigned m)
 void kv_entry_quantize(void *entry, enum dtype type, const float *x, size_t n);
 void kv_entry_dequantize(float *to, enum dtype type, const void *entry, size_t n);
 
+/* Quantises x[n], already rotated, to an entry of DTYPE_KV8. The scale is the one, of eight about largest magnitude / 127,
+ * with the least squared error: 5 to 10 % less than with that one. */
+void kv_entry_quantize8(void *entry, const float *x, size_t n);
+
 bool kv_entry_finite(enum dtype type, const void *entry, size_t n);

@@ -280,9 +280,10 @@ uses_of_weights() { # FILE..
     [ "${#files[@]}" -ge 100 ]
     # shellcheck disable=SC2046
     [ -n "$(changed weights_unread "${files[@]}" $(find lib -name '*.h') "$BATS_TEST_FILENAME")" ] || return 0
-    # Addresses are computed with, compared, and given to a backend.
+    # Addresses are computed with, compared, and given to a backend. Gains are read when a model is opened, before any backend has it.
     sort >"$BATS_TEST_TMPDIR/want" <<'END'
 lib/model/experts/expert_store.c: (const unsigned char *)mat->data - model->file.map.data);
+lib/model/key_scales.c: const float *q = layer->q_norm.gain, *k = layer->k_norm.gain;
 lib/model/model.c: if (mlock(model->file.data, model->file.size) < 0)
 lib/model/weights.c: const void *data = file->data + tensor->offset;
 lib/model/op_list.c: (const char *)mat->data + own.first * stride;

@@ -30,11 +30,11 @@ static int check_head(const struct kvfile_head *head, size_t size, const char *n
     if (size < KVFILE_ALIGN)
         return err_set(err, "%s: has %zu bytes, its header alone has %d: it is truncated", name, size,
                        KVFILE_ALIGN);
-    if (head->version < KVFILE_VERSION || head->version > KVFILE_VERSION_TYPES)
+    if (head->version < KVFILE_VERSION || head->version > KVFILE_VERSION_SCALED)
         return err_set(err,
                        "%s: snapshot version %u is unsupported, this program reads versions %d to "
                        "%d; create it again from its text",
-                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_TYPES);
+                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_SCALED);
     if (head->file_bytes != size)
         return err_set(err,
                        "%s: has %zu bytes, its header says %llu: %s; create it again from its text",
@@ -102,7 +102,7 @@ static bool in_tables(const struct kvfile_head *head, const struct kvfile_sectio
 /* Bytes of an entry of the table of sizes. */
 static size_t sizes_bytes(const struct kvfile_head *head)
 {
-    return head->version == KVFILE_VERSION_TYPES ? sizeof(struct kvfile_sizes)
+    return head->version >= KVFILE_VERSION_TYPES ? sizeof(struct kvfile_sizes)
                                                  : offsetof(struct kvfile_sizes, type);
 }
 

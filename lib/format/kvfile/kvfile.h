@@ -31,6 +31,8 @@ enum {
     KVFILE_VERSION_SIZES = 7,
     /* K and V, or layers, differ in their types: the table has these, too */
     KVFILE_VERSION_TYPES = 8,
+    /* keys are multiplied by the scales of the model (model/key_scales.h); the table as in version 8 */
+    KVFILE_VERSION_SCALED = 9,
     KVFILE_ALIGN = 4096,
     KVFILE_MAX_TABLES = 256 << 20 /* maximum bytes; limits the time to hash them at open */
 };
@@ -74,7 +76,7 @@ struct kvfile_head {
     uint64_t second_layers, second_kv_heads, second_head_dim;
     /* kv_scales.id of the scales that K and V were quantised with (kv/kv_scales.h); zero: each entry has its own */
     struct hash scales;
-    /* KVFILE_VERSION_SIZES, KVFILE_VERSION_TYPES: struct kvfile_sizes of each layer; else 0 */
+    /* KVFILE_VERSION_SIZES and later: struct kvfile_sizes of each layer; else 0 */
     struct kvfile_section sizes;
     uint64_t more[9];
 };

@@ -37,6 +37,8 @@ static const struct kvfile_sizes *sizes_of(const struct kvwriter *w, size_t laye
 static unsigned version_of(const struct kvwriter *w)
 {
     bool types = false, sizes = false;
+    if (w->head.version == KVFILE_VERSION_SCALED)
+        return KVFILE_VERSION_SCALED;
     for (size_t l = 0; l < w->head.layers; l++) {
         const struct kvfile_sizes *own = sizes_of(w, l);
         types = types || own->type[0] != w->head.dtype || own->type[1] != w->head.dtype;
@@ -210,7 +212,7 @@ static int collect_tables(struct kvwriter *w, struct buf *tables, struct err *er
     int rc = 0;
     for (size_t l = 0; l < w->head.layers && rc == 0; l++)
         rc = buf_add(&sizes, sizes_of(w, l),
-                     w->head.version == KVFILE_VERSION_TYPES ? sizeof(struct kvfile_sizes)
+                     w->head.version >= KVFILE_VERSION_TYPES ? sizeof(struct kvfile_sizes)
                                                              : offsetof(struct kvfile_sizes, type),
                      err);
     if (rc == 0)

@@ -248,6 +248,18 @@ static void mark(struct bench *b, size_t text)
               b->kind, b->kv, at, b->n[text]);
 }
 
+/* A model whose keys are scaled does not load the snapshot of one whose keys are not, and the other way round. */
+static void refuse_other_scales(struct bench *b, const char *path)
+{
+    float *const gains = b->model->key_gains, other[1] = {0};
+    struct snapshot *snapshot;
+    struct err err;
+    b->model->key_gains = gains ? NULL : other;
+    check(snapshot_open(&snapshot, path, b->model, &err) < 0 && strstr(err.text, "with other scales"),
+          "a snapshot with other scales is loaded");
+    b->model->key_gains = gains;
+}
+
 /* Saves a text in a file, and loads a prefix of it in place of another text. */
 static void save_and_load(struct bench *b, size_t text)
 {
@@ -265,6 +277,7 @@ static void save_and_load(struct bench *b, size_t text)
     must(snapshot_create(&writer, path, b->session, &err), &err);
     must(snapshot_add(writer, b->session, b->seq[text], &saved, &err), &err);
     must(kvwriter_commit(writer, &err), &err);
+    refuse_other_scales(b, path);
     must(snapshot_open(&snapshot, path, b->model, &err), &err);
     check(kvfile_verify(&snapshot->file, path, NULL, NULL, &err) == 0, "%s", err.text);
     const size_t kept = snapshot_tokens_of_rows(b->session, snapshot, 0, pick(1, n));
