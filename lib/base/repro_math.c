@@ -1,3 +1,4 @@
+/* Elementary functions by range reduction and Taylor polynomials, in double. */
 #include "base/repro_math.h"
 
 #include <float.h>
