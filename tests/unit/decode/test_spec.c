@@ -73,9 +73,10 @@ static void test_equal_ids(bool full, uint64_t seed)
                 for (enum test_drafter kind = MODEL; kind < GREEDY_KINDS; kind++)
                     for (int tree = 0; tree < 2; tree++) {
                         char what[128];
-                        if ((!full && (turn++ + seed) % 23) || (tree && !drafts_trees(kind)))
+                        turn++;
+                        if ((!full && (turn + seed) % 23) || (tree && !drafts_trees(kind)))
                             continue;
-                        const size_t of = (turn / 23 + seed) % ARRAY_LEN(plain);
+                        const size_t of = (turn / (full ? 1 : 23) + seed) % ARRAY_LEN(plain);
                         struct test_run run = plain[of];
                         run.draft = has_head(kind) ? head : draft;
                         run.kind = kind;
