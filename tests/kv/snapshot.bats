@@ -518,7 +518,7 @@ broken() {
     tell
     tables=$(number_at story.kv 24 8) blocks=$(number_at story.kv 240 8)
     big=9223372036854775807
-    broken 8 4 9 'snapshot version 9 is unsupported, this program reads versions 2 to 8'
+    broken 8 4 10 'snapshot version 10 is unsupported, this program reads versions 2 to 9'
     broken 8 4 8 'the sizes of layers are outside the tables'
     broken 8 4 6 'version 6 with 0 layers of 0 other KV heads of 0'
     for at in 368 376 384; do broken $at 8 1 'version 2 with [01] layers of [01] other KV heads of [01]'; done
