@@ -94,13 +94,13 @@ struct epilogue {
 enum {
     ATTEND_TILE = 16,  /* KV entries of a tile, contiguous in the cache */
     ATTEND_BLOCK = 32, /* positions that attention kernels process at a time */
-    Q8_BLOCK = 64      /* the same for kernels of DTYPE_Q8_CHANNEL alone (attend_q8.h) */
+    QUANT_BLOCK = 64   /* the same for attend_quant() */
 };
 
-/* Multiples of this divide runs of positions: the largest block of kernels for types of K and V. */
+/* Multiples of this divide runs of positions: the block of kernels for types of K and V. */
 static inline size_t attend_block(enum dtype k, enum dtype v)
 {
-    return k == DTYPE_Q8_CHANNEL && v == DTYPE_Q8_CHANNEL ? Q8_BLOCK : ATTEND_BLOCK;
+    return dtype_is_quantized(k) && dtype_is_quantized(v) ? QUANT_BLOCK : ATTEND_BLOCK;
 }
 
 /* Arguments of attention kernels. The queries of one KV head attend to a run of consecutive
@@ -154,12 +154,10 @@ enum { QUANT_COLUMNS = 128 }; /* attend_quant() rounds d up to a multiple of thi
 static inline size_t attend_quant_space(size_t queries, size_t d)
 {
     const size_t groups = div_up(d, QK_GROUP), columns = round_up(d, QUANT_COLUMNS);
-    const size_t prefetch = 2 * groups * (QK_GROUP / 4) * (sizeof(ptrdiff_t) / sizeof(float));
-    const size_t q8 = Q8_BLOCK * (3 + queries + queries / 2 + 1) + 7 * round_up(queries, NR) +
-                      2 * queries * round_up(d, 64);
-    const size_t quant = ATTEND_BLOCK * (groups * (QK_GROUP / 4 + 4) + columns / 2 + 2 * queries + 1) +
-                         7 * round_up(queries, NR) + prefetch;
-    return size_max(q8, quant);
+    const size_t tiles = QUANT_BLOCK / ATTEND_TILE;
+    const size_t prefetch = tiles * groups * (QK_GROUP / 4) * (sizeof(ptrdiff_t) / sizeof(float));
+    return QUANT_BLOCK * (groups * (QK_GROUP / 4 + 4) + columns / 2 + 2 * queries + 1) +
+           8 * round_up(queries, NR) + prefetch + round_up(queries, 8) * round_up(d, 64) / 4;
 }
 
 enum { RECUR_WIDTH = 32 }; /* columns of S that recur() updates */
@@ -230,9 +228,9 @@ struct kernels {
 
     void (*attend)(const struct attend *attend);
 
-    /* Attention over KV entries of DTYPE_Q8_CHANNEL or DTYPE_Q4_1 with int8 queries. Dot products
-     * are exact integer sums over columns that share a scale; probabilities are rounded to 15
-     * or 16 bits. */
+    /* Attention over KV entries of DTYPE_Q8_CHANNEL or DTYPE_Q4_1 with int8 queries, with the same bits in
+     * every set (attend_quant.h). Dot products are exact integer sums over columns that share a scale;
+     * probabilities are rounded to 15 bits, relative to the largest one of QUANT_BLOCK positions. */
     void (*attend_quant)(const struct attend *attend);
 
     /* y = (x - mean) * (1 / sqrt(variance + eps)) * gain + bias; gain, bias may be NULL; y may be x. Sums are

@@ -161,7 +161,7 @@ struct block_state {
     int32_t *
         q_words; /* [queries / 8][d / 4][8]: the queries, transposed, in groups of q_words_each words */
     size_t q_words_each;
-    float *p_factor; /* [BLOCK]: 16-bit probability / probability */
+    float *p_factor; /* [BLOCK]: 15-bit probability / probability */
     int16_t *p;      /* [queries][BLOCK]: probabilities times scales of V, for a group of columns */
     float *p_scale;  /* [queries]: factor from sums of p to context, for a group */
     float *p_min;    /* [queries]: added to context, for the mins of V and its v_centre() */
@@ -171,6 +171,7 @@ struct block_state {
     size_t columns,
         v_words; /* columns of V, rounded up to whole registers; words of values per entry of V */
     size_t prefetch_bytes;               /* bytes of a K tile of `next` to prefetch per word */
+    size_t prefetch_column;              /* bytes of all V tiles of `next` to prefetch per column */
     ptrdiff_t *prefetch_at[BLOCK_TILES]; /* [words]: offsets to prefetch in a scattered tile */
 };
 
@@ -303,12 +304,19 @@ INLINE float query_scale(const struct attend *a, size_t query)
     return scale;
 }
 
-/* Sets b->zero. */
-static inline void zero_points(const struct block_state *b)
+/* Sets the queries' constants: q_scale, zero, and p_min for V without a min. */
+static inline void query_constants(const struct block_state *b)
 {
-    for (size_t i = 0; i < b->a->queries; i++)
+    for (size_t i = 0; i < b->a->queries; i++) {
+        const float scale = query_scale(b->a, i);
+        b->q_scale[i] = scale == scale ? scale : NAN;
         b->zero[i] = query_sum(b->a, i) * quant_types[DTYPE_Q8_CHANNEL].zero_point;
+        b->p_min[i] = 0;
+    }
 }
+
+/* Scales as they are stored, but with the one NaN that exponentiate_vecs() keeps. */
+INLINE vf canonical_nan(vf stored) { return vf_select(stored == stored, stored, vf_set1(NAN)); }
 
 /* Takes the next n floats of the scratch memory and advances *scratch. */
 INLINE void *take(float **scratch, size_t n)
@@ -368,19 +376,17 @@ INLINE vf scales_in_range(const float *scale, struct kv_range range, int g)
                      vf_set1(0));
 }
 
-/* Sets the factors that turn probabilities into 16-bit integers: p_factor[p] = scale[p] * one / largest |scale|, for
- * positions p in `range`, else 0. Returns p_scale = largest |scale| / one; NaN if a scale is not finite or, unless `sign`
- * allows that, negative, as only in a damaged cache. */
-INLINE float set_p_factor(const struct block_state *b, const float *scale, struct kv_range range,
-                          const float one, const bool sign)
+/* Sets the factors that turn probabilities into 15-bit integers: p_factor[p] = scale[p] * one / largest scale, for
+ * positions p in `range`, else 0. Returns p_scale = largest scale / one; NaN if a scale is negative or not finite,
+ * as only in a damaged cache. */
+INLINE float set_p_factor(const struct block_state *b, const float *scale, struct kv_range range)
 {
-    const float tiny = 1e-30f; /* smaller scales count as 0 */
+    const float one = 32767, tiny = 1e-30f; /* smaller scales count as 0 */
     vf max = {0}, bad = {0};
     for (int g = 0; g < BLOCK_VECS; g++) {
-        const vf x = scales_in_range(scale, range, g), zero = x * vf_set1(0);
-        const vf size = sign ? (vf)vf_max(x, -x) : x;
-        max = vf_max(max, size);
-        bad += sign ? zero : vf_select(x >= vf_set1(0), zero, vf_set1(NAN));
+        const vf x = scales_in_range(scale, range, g);
+        max = vf_max(max, x);
+        bad += vf_select(x >= vf_set1(0), x * vf_set1(0), vf_set1(NAN));
     }
     const float largest = vf_max_lane(max);
     const vf inverse = vf_set1(largest > tiny ? one / largest : 0);

@@ -1,4 +1,4 @@
-/* Template: loads a block of 32 positions of a quantised KV cache in the layouts that
+/* Template: loads a block of positions of a quantised KV cache in the layouts that
  * attend_quant.h multiplies: K with positions in lanes, V with columns in lanes. */
 #pragma once
 
@@ -195,7 +195,9 @@ INLINE void place_buffers(struct block_state *b, size_t groups)
     b->p = take(&scratch, b->a->queries * BLOCK / 2);
     b->p_scale = take(&scratch, queries);
     b->p_min = take(&scratch, queries);
+    b->q_scale = take(&scratch, queries);
     b->zero = take(&scratch, queries);
+    b->q_words = take(&scratch, round_up(b->a->queries, 8) * round_up(div_up(b->a->d, 4), 16));
     for (size_t t = 0; t < BLOCK_TILES; t++)
         b->prefetch_at[t] = take(&scratch, b->words * (sizeof(ptrdiff_t) / sizeof(float)));
 }
@@ -215,7 +217,8 @@ static struct block_state open_block(const struct attend *a)
         .columns = round_up(a->d_v, (v_q4 ? 8 : 4) * VW),
     };
     b.prefetch_bytes = ATTEND_TILE * a->k_stride / b.words;
+    b.prefetch_column = BLOCK * a->v_stride / a->d_v;
     place_buffers(&b, groups);
-    zero_points(&b);
+    query_constants(&b);
     return b;
 }

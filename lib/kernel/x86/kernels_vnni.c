@@ -4,16 +4,15 @@
 #include "kernel/template/gemm_int8.h"
 #include "kernel/x86/rows_int8_vnni.h"
 #include "kernel/x86/attend/attend_q4.h"
+#include "kernel/x86/attend/attend_q8.h"
 #include "kernel/cpu_traits.h"
 
 extern const struct kernels kernels_avx512, kernels_vbmi;
 
-void attend_q8_vnni(const struct attend *a);
-
 static void attend_vnni(const struct attend *a)
 {
     if (a->k_type == DTYPE_Q8_CHANNEL && a->v_type == DTYPE_Q8_CHANNEL)
-        attend_q8_vnni(a);
+        attend_q8(a);
     else if (is_q4(a))
         attend_q4(a);
     else

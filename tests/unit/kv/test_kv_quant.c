@@ -436,6 +436,34 @@ static void test_exact(enum dtype type, const struct kernels *kernels, bool wide
     threads_set(2);
 }
 
+/* All kernel sets give the same bits. */
+static void test_sets(enum dtype type)
+{
+    enum { BEFORE = 75, ROWS = 9 };
+    static float q[ROWS * HEADS * MOST_D], out[2 * ROWS * HEADS * MOST_D], want[ARRAY_LEN(out)];
+    const struct kernels *first = NULL;
+    struct kv *kv = open_cache("upfront", N, 1, type);
+    grow_to(kv, 0, BEFORE, BEFORE);
+    for (size_t i = 0; i < ROWS * HEADS * d; i++)
+        q[i] = query_value(i);
+    for (size_t i = 0; kernel_sets[i]; i++) {
+        const struct kernels *set = kernel_sets[i];
+        if (!set->usable())
+            continue;
+        for (size_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
+            kv_truncate(kv, 0, BEFORE);
+            check(step(kv, 0, rows), "no room");
+            run_attention(kv, attn_backends[0], set, false, rows, q, out + (rows - 1) * HEADS * MOST_D);
+        }
+        if (!first)
+            memcpy(want, out, sizeof want);
+        first = first ? first : set;
+        check(memcmp(want, out, sizeof want) == 0, "d %zu, %s: %s and %s differ", d,
+              cache_type_name(type), set->isa, first->isa);
+    }
+    kv_close(kv);
+}
+
 /* NaN is propagated. */
 static void test_nan(enum dtype type, const struct kernels *kernels)
 {
@@ -550,6 +578,8 @@ static void test_all(void)
                 const size_t *size = sizes[(i + h) % ARRAY_LEN(sizes)];
                 test_attention(specs[(i + h) % ARRAY_LEN(specs)], types[t], kernel_sets[i], size[0],
                                size[1]);
+                if (i == 0)
+                    test_sets(types[t]);
             }
             for (size_t h = (i + t) % check_every(2); h < 4; h += check_every(2)) {
                 d = heads[h];

@@ -253,13 +253,6 @@ INLINE void add_nibbles(const int R, const int T, lanes_sums score, vu x[2][4], 
     }
 }
 
-/* DTYPE_Q8_CHANNEL: the scales of tile t's K entries, with the one NaN that exponentiate_vecs() keeps. */
-INLINE vf entry_scales(const struct block_state *b, size_t t)
-{
-    const vf stored = vf_load(b->k_scale + t * ATTEND_TILE);
-    return vf_select(stored == stored, stored, vf_set1(NAN));
-}
-
 /* Computes the scores of R queries, from `query` on, at the positions of T tiles, from tile t on. */
 INLINE void lanes_scores(const int R, const int T, enum dtype type, bool scattered,
                          const struct block_state *b, size_t query, size_t t)
@@ -308,7 +301,8 @@ INLINE void lanes_scores(const int R, const int T, enum dtype type, bool scatter
     }
     if (type == DTYPE_Q8_CHANNEL && ahead[0]) /* the scales */
         prefetch_lines(ahead[0] + w * 64, 2);
-    const vf k_scale = type == DTYPE_Q8_CHANNEL ? entry_scales(b, t) : (vf){0};
+    const vf k_scale =
+        type == DTYPE_Q8_CHANNEL ? canonical_nan(vf_load(b->k_scale + t * ATTEND_TILE)) : (vf){0};
     UNROLL(for (int i = 0; i < R; i++))
     UNROLL(for (int g = 0; g < T; g++))
     {
@@ -316,7 +310,7 @@ INLINE void lanes_scores(const int R, const int T, enum dtype type, bool scatter
         if (type == DTYPE_Q8_CHANNEL)
             score = vf_of((vi)score) * (vf_set1(b->q_scale[query + (size_t)i]) * k_scale);
         else if (type == DTYPE_Q4_1)
-            score *= vf_set1(query_scale(a, query + (size_t)i));
+            score *= vf_set1(b->q_scale[query + (size_t)i]);
         vf_store(to + i * BLOCK + g * VW, score);
     }
 }
@@ -326,12 +320,9 @@ INLINE void lanes_score_block(const int R, enum dtype type, bool scattered, cons
                               size_t query, size_t unused)
 {
     (void)unused;
-    if (R <= LANES_WIDE) {
-        lanes_scores(R, 2, type, scattered, b, query, 0);
-        return;
-    }
-    for (size_t t = 0; t < BLOCK_TILES; t++)
-        lanes_scores(R, 1, type, scattered, b, query, t);
+    const int T = R <= LANES_WIDE ? 2 : 1;
+    for (size_t t = 0; t < BLOCK_TILES; t += (size_t)T)
+        lanes_scores(R, T, type, scattered, b, query, t);
 }
 
 /* ---- softmax ---- */
@@ -386,31 +377,15 @@ INLINE vf largest_scores(const struct block_state *b, size_t query, size_t n)
 
 /* ---- values of quantised types ---- */
 
-/* V is multiplied as bytes with the low and the high bytes of 16-bit probabilities p, which are not negative: as
- * many products as for 16-bit integers, but V needs no conversion. The 4 bytes of a word are of position n, n <
- * BLOCK / 4, of each quarter of the block: with 4 tiles of tiles 0, 2, 1, 3. */
+/* V is multiplied as bytes with the low and the high bytes of 15-bit probabilities p: as many products as for 16-bit
+ * integers, but V needs no conversion. The 4 bytes of a word are of position n of tiles 0, 2, 1 and 3: the low bytes
+ * are word n, the high ones word n + ATTEND_TILE. */
 
-/* Where store_p_bytes() takes lane l from with two registers: p of positions l and l + 16, then their bytes. */
-#define P_WORD(l, s)  ((l) / 4 * 2 + (l) % 4 / 2 + (l) % 2 * 8)
-#define P_BYTES(l, s) (((l) % 2 ? 0x0e0a0c08u : 0x06020400u) + ((l) % 4 / 2 ? 0x01010101u : 0))
-
-/* Index of the word of low bytes (h = 0) or high bytes (h = 1) for position n. */
-INLINE size_t p_word(size_t n, size_t h)
-{
-    return BLOCK_VECS == 4 ? n + h * (BLOCK / 4) : n / 2 * 4 + n % 2 + 2 * h;
-}
-
-/* Stores the bytes of p of a block's positions, given with any bits above, where p_word() says. */
+/* Stores the bytes of p of a block's positions, given with any bits above. */
 INLINE void store_p_bytes(void *to, const vu p[BLOCK_VECS])
 {
     vu_any *out = to;
     const vu even = (p[0] & 0xffff) | p[1] << 16;
-    if (BLOCK_VECS == 2) {
-        const vu word = {ALL_LANES(P_WORD, 0)}, byte = {ALL_LANES(P_BYTES, 0)};
-        const __m512i words = _mm512_permutexvar_epi32((__m512i)word, (__m512i)even);
-        out[0] = (vu)_mm512_shuffle_epi8(words, (__m512i)byte);
-        return;
-    }
     const vu odd = (p[BLOCK_VECS - 2] & 0xffff) | p[BLOCK_VECS - 1] << 16;
     out[0] = (even & 0x00ff00ff) | (odd << 8 & 0xff00ff00);
     out[1] = (even >> 8 & 0x00ff00ff) | (odd & 0xff00ff00);
@@ -427,15 +402,14 @@ INLINE vu zip_lanes(vu x)
     return (vu)_mm512_shuffle_epi8(_mm512_permutexvar_epi32((__m512i)word, (__m512i)x), (__m512i)byte);
 }
 
-/* Bytes `at` of the V entries at position n of each quarter of the block, `some` words of each unless `whole`. */
+/* Bytes `at` of the V entries at position n of each tile of the block, `some` words of each unless `whole`. */
 INLINE vu load_quarters(bool whole, bool scattered, const struct block_state *b, size_t n, size_t at,
                         size_t some)
 {
     const size_t stride = b->a->v_stride;
     const char *from[4];
     UNROLL(for (size_t l = 0; l < 4; l++))
-    from[l] = at + (BLOCK_TILES == 4 ? row_of(b->v[l % 2 * 2 + l / 2], scattered, stride, n)
-                                     : row_of(b->v[l / 2], scattered, stride, n + l % 2 * 8));
+    from[l] = at + row_of(b->v[l % 2 * 2 + l / 2], scattered, stride, n);
     return load_lanes(whole, from, some);
 }
 
@@ -473,7 +447,7 @@ INLINE void byte_values(const int R, const int H, enum dtype type, bool whole, b
     ahead = first ? ahead : NULL;
     if (!q4 && ahead)
         prefetch_lines(ahead + ATTEND_TILE * 64, 2);
-    ROLLED(for (size_t n = 0; n < BLOCK / 4; n++))
+    ROLLED(for (size_t n = 0; n < ATTEND_TILE; n++))
     {
         const vu x = load_quarters(whole, scattered, b, n, at, div_up(some, 4));
         if (ahead)
@@ -485,7 +459,7 @@ INLINE void byte_values(const int R, const int H, enum dtype type, bool whole, b
             UNROLL(for (int i = 0; i < R; i++))
             UNROLL(for (size_t s = 0; s < 2; s++))
             sum[i][h][s] =
-                vi_dot4(sum[i][h][s], (vu)load_word(p + i * (BLOCK / 2) + p_word(n, s)), (vi)v);
+                vi_dot4(sum[i][h][s], (vu)load_word(p + i * (BLOCK / 2) + n + s * ATTEND_TILE), (vi)v);
         }
     }
     const float *p_scale = b->p_scale + query, *acc_scale = b->softmax.acc_scale + query;
@@ -496,8 +470,7 @@ INLINE void byte_values(const int R, const int H, enum dtype type, bool whole, b
         float *to = context + (size_t)i * b->a->d_v + h * VW;
         const vf dot = vf_of((sum[i][h][1] << 8) + sum[i][h][0]), scale = vf_set1(acc_scale[i]);
         const vf before = whole ? vf_load(to) : (vf)vu_load_some(to, some);
-        const vf rest =
-            q4 ? (vf)vf_fma(before, scale, vf_set1(b->p_min[query + (size_t)i])) : before * scale;
+        const vf rest = vf_fma(before, scale, vf_set1(q4 ? b->p_min[query + (size_t)i] : 0));
         const vf now = vf_fma(dot, vf_set1(p_scale[i]), rest);
         if (whole)
             vf_store(to, now);

@@ -1,6 +1,5 @@
 /* Attention over q4 entries in registers of 512 bits (attend_lanes.h), for kernel sets with vpdpbusd: the sums of
- * attend_quant.h in the same order, so with the same bits. Scales of V are not negative, so 16-bit probabilities are
- * not, either. */
+ * attend_quant.h in the same order, so with the same bits. */
 #pragma once
 
 #include "kernel/x86/vnni_begin.h"
@@ -74,15 +73,15 @@ static void q4_score(struct block_state *b)
     for_queries(lanes_score_block_Q4_1, b, 0);
 }
 
-PHASE void quantize_probs_bytes(const struct block_state *b, size_t group)
+PHASE void probs_q4_bytes(const struct block_state *b, size_t group)
 {
-    quantize_probs(true, store_p_bytes, b, group);
+    probs_q4(store_p_bytes, b, group);
 }
 
 static void q4_value(struct block_state *b)
 {
     for (size_t g = 0; g < b->v_groups; g++) {
-        quantize_probs_bytes(b, g);
+        probs_q4_bytes(b, g);
         for_queries(q4_value_group_Q4_1, b, g);
     }
 }
@@ -99,7 +98,6 @@ static bool is_q4(const struct attend *a)
 static void attend_q4(const struct attend *a)
 {
     struct block_state b = open_block(a);
-    b.q_words = (int32_t *)b.k_words; /* 8 * d words, not used here */
     transpose_queries(&b);
     attend_blocks(&b, &(struct attend_phases){q4_score, softmax_quant_block, q4_value});
     end_softmax(&b);
