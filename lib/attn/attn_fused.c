@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "base/repro_math.h"
 #include "base/threads.h"
-#include "kernel/widen_kv.h"
+#include "kernel/unpack_kv.h"
 #include "quant/hadamard.h"
 #include "quant/kv_entries.h"
 
@@ -292,22 +292,6 @@ static struct int8_rows quant_queries_from(const struct quant_queries *queries, 
     };
 }
 
-/* Dequantises tiles of K or V, at tile[t] with row tables rows[t] as in struct attend, to
- * to[tiles][ATTEND_TILE][d]; then sets tile[t] and rows[t] to the f32 tiles. */
-static void dequantize_tiles(float *to, const char **tile, const ptrdiff_t **rows, size_t tiles,
-                             enum dtype type, size_t d)
-{
-    const ptrdiff_t bytes = (ptrdiff_t)dtype_row_bytes(type, d);
-    for (size_t t = 0; t < tiles; t++) {
-        float *to_t = to + t * ATTEND_TILE * d;
-        for (ptrdiff_t i = 0; i < ATTEND_TILE; i++)
-            dtype_to_f32(to_t + i * (ptrdiff_t)d, type, tile[t] + (rows[t] ? rows[t][i] : i * bytes),
-                         d);
-        tile[t] = (const char *)to_t;
-        rows[t] = NULL;
-    }
-}
-
 /* ---- buffers and tasks ---- */
 
 enum {
@@ -315,8 +299,6 @@ enum {
     /* maximum of query rows x GQA group size in a task, which has at least one row */
     TASK_QUERIES = 64
 };
-#define WIDENED_BYTES(d)                                                                               \
-    (KV_CHUNK * ((d) + sizeof(float))) /* of a chunk of K or V as DTYPE_Q8_CHANNEL */
 
 /* Buffers of one thread. A task's queries are the vectors of its query rows in all heads of the GQA
  * group: head g of row i is query i * gqa + g. */
@@ -327,7 +309,7 @@ struct scratch {
     float *slope, *position;               /* [queries]: arguments of struct attend for ALiBi */
     struct softmax_partials chunk, merged; /* of the current chunk; of all chunks before */
     float *kernel_scratch;
-    float *dequantized; /* [2][KV_CHUNK]: K and V in f32, or widened */
+    char *converted; /* [2][KV_CHUNK]: K and V in f32, or unpacked */
     struct quant_queries q_int8;
     struct tiles tiles;
     size_t entry[KV_CHUNK]; /* draft trees: indices in the view of a run's KV entries */
@@ -381,7 +363,7 @@ static void close_state(struct attn *attn)
         free(f->scratch[t].mask);
         free(f->scratch[t].kv_begin);
         free(f->scratch[t].slope);
-        free(f->scratch[t].dequantized);
+        free(f->scratch[t].converted);
         quant_queries_close(&f->scratch[t].q_int8);
     }
     free(f->scratch);
@@ -422,9 +404,9 @@ static bool open_scratch(struct fused *f, bool dequantize)
         s->mask = mem_alloc(f->task_rows, sizeof *s->mask);
         s->kv_begin = mem_alloc(f->queries, 2 * sizeof *s->kv_begin);
         s->slope = mem_alloc(f->queries, 2 * sizeof *s->slope);
-        s->dequantized =
-            mem_alloc(2, dequantize ? KV_CHUNK * f->d * sizeof(float) : WIDENED_BYTES(f->d));
-        ok = s->mask && s->kv_begin && s->slope && s->dequantized &&
+        s->converted =
+            mem_alloc(2 * KV_CHUNK, dtype_row_bytes(dequantize ? DTYPE_F32 : DTYPE_Q8_CHANNEL, f->d));
+        ok = s->mask && s->kv_begin && s->slope && s->converted &&
              quant_queries_open(&s->q_int8, f->queries, f->d);
         s->kv_end = ok ? s->kv_begin + f->queries : NULL;
         s->position = ok ? s->slope + f->queries : NULL;
@@ -617,56 +599,45 @@ static void set_no_range(const struct fused_work *w)
         set_range(w, i, 0, 0, 0);
 }
 
-/* Dequantises the first `tiles` tiles of w->s->tiles, those of K and of V that are quantised: V once with K where it
- * is a part of K. Sets type[] to the types of the tiles. */
-static void dequantize_kv(const struct fused_work *w, size_t tiles, enum dtype *type)
+/* Converts tiles of K or V of a type, at tile[t] with row tables rows[t] as in struct attend, to what kernels multiply
+ * with queries in int8 or in f32, at `to`; then sets tile[t], rows[t] and *type to that. */
+static void convert_tiles(const struct fused_work *w, bool int8, void *to, const char **tile,
+                          const ptrdiff_t **rows, size_t tiles, enum dtype *type)
 {
-    const size_t d = w->job->f->d;
-    struct tiles *at = &w->s->tiles;
-    const bool part_of_k = at->v[0] == at->k[0];
-    if (dtype_is_quantized(type[KV_K])) {
-        dequantize_tiles(w->s->dequantized, at->k, at->k_rows, tiles, type[KV_K], d);
-        type[KV_K] = DTYPE_F32;
-    }
-    for (size_t t = 0; part_of_k && t < tiles; t++) {
-        at->v[t] = at->k[t];
-        at->v_rows[t] = at->k_rows[t];
-    }
-    if (!part_of_k && dtype_is_quantized(type[KV_V]))
-        dequantize_tiles(w->s->dequantized + KV_CHUNK * d, at->v, at->v_rows, tiles, type[KV_V], d);
-    if (part_of_k || dtype_is_quantized(type[KV_V]))
-        type[KV_V] = part_of_k ? type[KV_K] : DTYPE_F32;
-}
-
-/* Widens tiles of K or V, at tile[t] with row tables rows[t], where entries of the type are stored in 6 bits or
- * fewer; then sets tile[t] and rows[t] to the tiles at `to`. */
-static void widen_tiles(widen_function *widen, char *to, const char **tile, const ptrdiff_t **rows,
-                        size_t tiles, enum dtype type, size_t d)
-{
-    const size_t bytes = ATTEND_TILE * dtype_row_bytes(kv_type_multiplied(type), d);
-    for (size_t t = 0; t < tiles; t++, to += bytes) {
-        widen(to, type, tile[t], rows[t], d);
-        tile[t] = to;
+    unpack_function *unpack = unpack_function_of(w->job->step->kernels);
+    const enum dtype from = *type;
+    const size_t d = w->job->f->d, bytes = dtype_row_bytes(from, d);
+    *type = int8 ? kv_type_multiplied(from) : dtype_is_quantized(from) ? DTYPE_F32 : from;
+    if (int8 ? !kv_entry_bits(from) : from == *type)
+        return;
+    for (size_t t = 0; t < tiles; t++) {
+        char *to_t = (char *)to + t * ATTEND_TILE * dtype_row_bytes(*type, d);
+        for (size_t i = 0; !int8 && i < ATTEND_TILE; i++)
+            dtype_to_f32((float *)(void *)to_t + i * d, from,
+                         tile[t] + (rows[t] ? rows[t][i] : (ptrdiff_t)(i * bytes)), d);
+        if (int8)
+            unpack(to_t, from, tile[t], rows[t], d);
+        tile[t] = to_t;
         rows[t] = NULL;
     }
 }
 
-/* Widens the first `tiles` tiles of w->s->tiles: V with K where it is a part of K. */
-static void widen_kv(const struct fused_work *w, size_t tiles, const enum dtype *type)
+/* Converts the first `tiles` tiles of w->s->tiles: V with K where it is a part of K. Sets type[] to the types of the
+ * tiles. */
+static void convert_kv(const struct fused_work *w, bool int8, size_t tiles, enum dtype *type)
 {
-    const size_t d = w->job->f->d;
-    widen_function *widen = widen_function_of(w->job->step->kernels);
     struct tiles *at = &w->s->tiles;
-    char *to = (char *)w->s->dequantized;
     const bool part_of_k = at->v[0] == at->k[0];
-    if (kv_entry_bits(type[KV_K]))
-        widen_tiles(widen, to, at->k, at->k_rows, tiles, type[KV_K], d);
-    for (size_t t = 0; part_of_k && t < tiles; t++) {
-        at->v[t] = at->k[t];
-        at->v_rows[t] = at->k_rows[t];
+    char *to = w->s->converted;
+    convert_tiles(w, int8, to, at->k, at->k_rows, tiles, &type[KV_K]);
+    if (!part_of_k) {
+        convert_tiles(w, int8, to + KV_CHUNK * dtype_row_bytes(type[KV_K], w->job->f->d), at->v,
+                      at->v_rows, tiles, &type[KV_V]);
+        return;
     }
-    if (!part_of_k && kv_entry_bits(type[KV_V]))
-        widen_tiles(widen, to + WIDENED_BYTES(d), at->v, at->v_rows, tiles, type[KV_V], d);
+    memcpy(at->v, at->k, tiles * sizeof *at->v);
+    memcpy(at->v_rows, at->k_rows, tiles * sizeof *at->v_rows);
+    type[KV_V] = type[KV_K];
 }
 
 /* Calls the attention kernel for query rows [row, row + rows) of the task and the first `tiles`
@@ -683,18 +654,14 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
     const size_t first = row * f->gqa;
     const struct kernels *kernels = w->job->step->kernels;
     const struct int8_rows q_int8 = quant_queries_from(&s->q_int8, first);
-    if (int8)
-        widen_kv(w, tiles, type);
-    else
-        dequantize_kv(w, tiles, type);
-    const enum dtype k_type = kv_type_multiplied(type[KV_K]), v_type = kv_type_multiplied(type[KV_V]);
+    convert_kv(w, int8, tiles, type);
     (int8 ? kernels->attend_quant : kernels->attend)(&(struct attend){
         .d = f->d,
         .d_v = f->d_v,
-        .k_type = k_type,
-        .v_type = v_type,
-        .k_stride = dtype_row_bytes(k_type, f->d),
-        .v_stride = dtype_row_bytes(v_type, f->d),
+        .k_type = type[KV_K],
+        .v_type = type[KV_V],
+        .k_stride = dtype_row_bytes(type[KV_K], f->d),
+        .v_stride = dtype_row_bytes(type[KV_V], f->d),
         .tiles = tiles,
         .k = at->k,
         .v = at->v,

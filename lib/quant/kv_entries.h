@@ -27,7 +27,7 @@ static inline bool kv_type_rotated(enum dtype type)
     return type >= DTYPE_Q4_1_ROTATED && type <= DTYPE_KV4;
 }
 
-/* The type of entries that attention multiplies: those of 6 bits or fewer are widened to it. */
+/* The type of entries that attention multiplies: those of 6 bits or fewer are unpacked to it. */
 static inline enum dtype kv_type_multiplied(enum dtype type)
 {
     return kv_type_rotated(type) && type != DTYPE_Q4_1_ROTATED ? DTYPE_Q8_CHANNEL : dtype_stored(type);

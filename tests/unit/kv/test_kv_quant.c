@@ -556,6 +556,9 @@ static void test_all(void)
     static const size_t sizes[][2] = {{0, 1}, {16, 3}, {63, 65}, {140, 1}};
     static const size_t heads[] = {40, 32, 64, 7, 80};
     for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        d = v_in_k ? 40 : 64;
+        if (!refused(types[t]))
+            test_sets(types[t]);
         d = 40;
         if (!refused(types[t]))
             test_bytes(types[t]);
@@ -578,8 +581,6 @@ static void test_all(void)
                 const size_t *size = sizes[(i + h) % ARRAY_LEN(sizes)];
                 test_attention(specs[(i + h) % ARRAY_LEN(specs)], types[t], kernel_sets[i], size[0],
                                size[1]);
-                if (i == 0)
-                    test_sets(types[t]);
             }
             for (size_t h = (i + t) % check_every(2); h < 4; h += check_every(2)) {
                 d = heads[h];
