@@ -89,8 +89,8 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 
 @test "an end-of-turn token ends an answer, an end string that is no token stops it" {
     # The model's first greedy token becomes the end-of-turn token.
-    bmc-gen -q -m "$(model qwen2-like)" --chat-template chatml --chat -p Hi -n 3 --ids >ids
-    bmc-gen -q -m "$(model qwen2-like)" --chat-template chatml --chat -p Hi -n 3 >text
+    bmc-gen -q -m "$(model qwen2-like)" --chat-template chatml --chat -p Hi -n 3 --temp 0 --ids >ids
+    bmc-gen -q -m "$(model qwen2-like)" --chat-template chatml --chat -p Hi -n 3 --temp 0 >text
     first=$(cut -d ' ' -f 1 ids)
     [ -n "$first" ]
     piece=$(jq -r --argjson id "$first" '.model.vocab | to_entries[] | select(.value == $id).key' "$(folder qwen2-like)/tokenizer.json")
