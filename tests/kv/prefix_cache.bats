@@ -307,7 +307,6 @@ renew() {
     done
     # killed while they compute or wait, unless they were faster than this
     for i in {21..26}; do kill -9 "${pids[i]}" || true; done
-    stored=$(find cache -name '*.kvblock' | wc -l)
     for i in {1..20}; do wait "${pids[i]}" || fail "process $i: $(<err-$i)"; done
     wait || true
     for i in {1..20}; do
@@ -324,7 +323,7 @@ renew() {
     ok gen --prompt-ids "$begin 101 7 8" -n 3 --prefix-cache cache
     assert_equal "$(jq -r .logits_hash stats.json)" "$hash"
     assert_equal "$(ls -A cache | grep -v 'kvblock$' | xargs)" 'lock stats' # no unfinished file
-    # all who ended have counted, of the killed ones perhaps some
-    assert_equal "$("$BMC_BIN/bmc-prof" prefix-cache cache --format json | jq -c '.rows[0] | [.blocks, .lookups >= 21, .lookups <= 27, .lookup_tokens == 963 * .lookups, .hit_tokens <= .lookup_tokens - 3 * .lookups, .stored_blocks + '"$stored"' >= 60]')" '[60,true,true,true,true,true]'
+    # Those that ended have counted unless others held the counters for 20 ms, of the killed ones perhaps some.
+    assert_equal "$("$BMC_BIN/bmc-prof" prefix-cache cache --format json | jq -c '.rows[0] | [.blocks, .lookups >= 11, .lookups <= 27, .lookup_tokens == 963 * .lookups, .hit_tokens <= .lookup_tokens - 3 * .lookups]')" '[60,true,true,true,true]'
     assert_equal "$(jq .prefill_tokens stats.json)" 3
 }

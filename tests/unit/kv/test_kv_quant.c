@@ -565,7 +565,7 @@ static void test_all(void)
         d = refused(types[t]) ? 7 : 40;
         if (kv_entry_bits(types[t]))
             test_tiny(types[t]);
-        for (size_t s = t % check_every(3); s < ARRAY_LEN(specs); s += check_every(3)) {
+        for (size_t s = t % check_every(4); s < ARRAY_LEN(specs); s += check_every(4)) {
             test_once(specs[s], types[t]);
             test_attached(specs[s], types[t]);
             test_beams(specs[s], types[t]);
@@ -573,7 +573,7 @@ static void test_all(void)
         for (size_t i = 0; kernel_sets[i]; i++) {
             if (!kernel_sets[i]->usable())
                 continue;
-            for (size_t h = (i + t) % check_every(2); h < ARRAY_LEN(heads); h += check_every(2)) {
+            for (size_t h = (i + t) % check_every(4); h < ARRAY_LEN(heads); h += check_every(4)) {
                 d = heads[h];
                 if (refused(types[t]))
                     continue;
@@ -582,7 +582,7 @@ static void test_all(void)
                 test_attention(specs[(i + h) % ARRAY_LEN(specs)], types[t], kernel_sets[i], size[0],
                                size[1]);
             }
-            for (size_t h = (i + t) % check_every(2); h < 4; h += check_every(2)) {
+            for (size_t h = (i + t) % check_every(4); h < 4; h += check_every(4)) {
                 d = heads[h];
                 for (size_t widen = 0; !refused(types[t]) && widen <= i % 2; widen++)
                     test_exact(types[t], kernel_sets[i], widen);
