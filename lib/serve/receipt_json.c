@@ -228,7 +228,9 @@ static int check_members(const json_t *receipt, struct err *err)
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         const json_t *value = json_object_get(receipt, members[i].name);
         n += value != NULL;
-        if (value ? !is_of_type(value, members[i].type) : !members[i].optional)
+        if (!value && !members[i].optional)
+            return err_set(err, "\"%s\" is missing", members[i].name);
+        if (value && !is_of_type(value, members[i].type))
             return err_set(err, "\"%s\" is %s, which no receipt has", members[i].name,
                            json_type_name(value));
     }

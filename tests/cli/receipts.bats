@@ -94,7 +94,7 @@ END
     expect_error 2 'not with --beams' bmc-gen -q -m "$(model grimm)" -p The -n 2 --beams 2 --receipt a
     expect_error 2 'generates nothing else' verify a -p The
     echo '{"receipt":1}' >short
-    expect_error 1 'short:1: "model" is missing, which no receipt has' verify short
+    expect_error 1 'short:1: "model" is missing' verify short
     echo The >text
     expect_error 1 'text:1: not valid JSON' verify text
     expect_error 1 'exists and is no file of receipts' bmc-gen -q -m "$(model grimm)" -p The -n 2 --receipt text
