@@ -9,9 +9,9 @@
 
 /* Sets *kind to the drafter without a model: the given one, by default the one that bmc-gen has. */
 static int find_drafter(const struct bmc_options *o, const struct model *target,
-                        const struct kv_spec *kv, enum drafter_kind *kind, struct err *err)
+                        const struct session_options *s, enum drafter_kind *kind, struct err *err)
 {
-    const bool off = o->draft || o->beams || spec_off_by_default(target, kv);
+    const bool off = o->draft || o->beams || spec_off_by_default(target, s);
     const size_t index = o->drafter ? text_choice(DRAFTERS, o->drafter)
                          : off      ? DRAFTER_NONE
                                     : DRAFTER_SUFFIX;
@@ -77,7 +77,7 @@ int api_draft_open(struct api_draft **draft, const struct bmc_options *o,
 {
     enum drafter_kind kind;
     *draft = NULL;
-    if (find_drafter(o, target->model, &s->kv, &kind, err) < 0)
+    if (find_drafter(o, target->model, s, &kind, err) < 0)
         return -1;
     if (!o->draft && kind == DRAFTER_NONE)
         return 0;
@@ -106,7 +106,7 @@ int api_draft_begin(struct api_draft *d, const struct bmc_options *o, struct ses
                     struct err *err)
 {
     struct drafter_plan plan = {.layer = d->tapped};
-    if (find_drafter(o, session_model(target), &session_options(target)->kv, &plan.kind, err) < 0 ||
+    if (find_drafter(o, session_model(target), session_options(target), &plan.kind, err) < 0 ||
         (d->model && open_session(d, o, target, err) < 0))
         return -1;
     plan.session = d->session;

@@ -86,6 +86,7 @@ struct attn;
 struct attn_backend {
     const char *name; /* value of --attn */
     const char *summary;
+    bool foreign_sums; /* as struct kernels has it */
     size_t state_size; /* bytes of the backend's struct, which begins with struct attn */
 
     /* Allocates buffers for the largest of attn->shapes. attn_open() calls close() after an error. */

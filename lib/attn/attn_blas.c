@@ -318,6 +318,7 @@ static int blas_attend(struct attn *attn, const struct attn_step *step, const st
 const struct attn_backend attn_blas = {
     .name = "blas",
     .summary = "eager: scores, softmax under a bias mask, context, through OpenBLAS",
+    .foreign_sums = true,
     .state_size = sizeof(struct blas_state),
     .open = open_state,
     .run = blas_attend,

@@ -184,6 +184,7 @@ struct kernels {
     bool (*usable)(void);       /* this CPU and the operating system support it */
     int (*load)(struct err *);  /* loads the libraries it needs; NULL: needs none */
     const struct kernels *base; /* fills the slots that are NULL here */
+    bool foreign_sums;          /* a library adds, in an order that may depend on the number of rows */
 
     /* Slots: from here on all members are pointers. */
 

@@ -90,7 +90,7 @@ static int check_session(const struct session *session, struct err *err)
 {
     const struct session_options *o = session_options(session);
     const struct kv_setup *setup = kv_setup(session_kv(session));
-    if (strcmp(o->cpu.attn->name, "blas") == 0 || strcmp(o->cpu.kernels->isa, "blas") == 0)
+    if (o->cpu.attn->foreign_sums || o->cpu.kernels->foreign_sums)
         return err_set(err,
                        "receipts need logits that are the same on every machine, which --attn blas and "
                        "--isa blas do not promise: leave them out");

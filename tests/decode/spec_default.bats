@@ -23,11 +23,15 @@ same() { # OPTION ..
     same -p "yes no yes no yes no" -n 60 --regex "( (yes|no))*"
 }
 
-@test "where nothing repeats, nothing is verified; beams, scores and draft lengths of one token draft nothing" {
+@test "where nothing repeats, nothing is verified; beams, OpenBLAS and draft lengths of one token draft nothing" {
     ok bmc-gen -q -m "$(model grimm)" -p x -n 200 --temp 50 --top-k 0 --top-p 1 --min-p 0 --ignore-eos --stats stats.json
     jq -e '.drafted <= 4' stats.json || fail "$(cat stats.json)"
     bmc-gen -m "$(model grimm)" -p "Once upon a time" -n 8 --beams 2 2>err >text
     grep -qx 'speculation      = off: beam search' err
+    for option in --isa --attn; do
+        bmc-gen -m "$(model grimm)" -p "Once upon a time" -n 8 $option blas 2>err >text
+        grep -qx "speculation      = off: $option blas" err || fail "$(cat err)"
+    done
     ok bmc-gen -q -m "$(model grimm)" -p "a b a b a b" -n 1 --stats stats.json
     jq -e '.drafted == 0 and .speculation == "chain"' stats.json
 }

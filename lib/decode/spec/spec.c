@@ -46,14 +46,17 @@ struct spec {
 };
 
 /* After a rejected token, layers with recurrent state apply the inputs of accepted ones again, and larger passes record
- * these inputs: that it pays without a draft model is not known. Of an
- * offloaded cache larger passes need more memory, which ram= limits. */
-const char *spec_off_by_default(const struct model *model, const struct kv_spec *kv)
+ * these inputs: that it pays without a draft model is not known. Of an offloaded cache larger passes need more memory,
+ * which ram= limits. Where a library's sums depend on the number of rows, a text would depend on which drafts were
+ * made, and so on time. */
+const char *spec_off_by_default(const struct model *model, const struct session_options *options)
 {
     const struct recurrent_plan *recurrent = model->config.recurrent;
-    return recurrent && recurrent->conv_kernel ? "recurrent state"
-           : kv->offload.ram                   ? "KV offload"
-                                               : NULL;
+    return recurrent && recurrent->conv_kernel  ? "recurrent state"
+           : options->kv.offload.ram            ? "KV offload"
+           : options->cpu.kernels->foreign_sums ? "--isa blas"
+           : options->cpu.attn->foreign_sums    ? "--attn blas"
+                                                : NULL;
 }
 
 struct spec_options spec_default_options(size_t context)

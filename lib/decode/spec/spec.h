@@ -52,8 +52,8 @@ struct spec_stats {
 
 struct spec;
 
-/* Why a run without options of its own drafts nothing with this model and cache, or NULL. */
-const char *spec_off_by_default(const struct model *model, const struct kv_spec *kv);
+/* Why a session without options of its own for drafts has none, or NULL. */
+const char *spec_off_by_default(const struct model *model, const struct session_options *options);
 
 /* Chains of a drafter without a model that has probabilities, as suffix decoding, in a context of so many tokens. */
 struct spec_options spec_default_options(size_t context);

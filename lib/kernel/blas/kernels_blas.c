@@ -61,5 +61,6 @@ const struct kernels kernels_blas = {
     .usable = blas_usable,
     .load = blas_load,
     .base = &kernels_ref,
+    .foreign_sums = true,
     .panel_f32 = panel_f32,
 };
