@@ -61,11 +61,11 @@ static struct hash settings_hash(const struct prefix_store *s, const struct sess
     const struct kv_setup *kv = kv_setup(session_kv(session));
     struct hasher hasher;
     hasher_init(&hasher);
-    add_word(&hasher, "bmc prefix cache 2");
+    add_word(&hasher, "bmc prefix cache 3");
     hasher_add(&hasher, &session_model(session)->file.model_id, sizeof(struct hash));
-    add_word(&hasher, o->cpu.kernels->isa);
+    add_word(&hasher, precision_kernels(o->cpu.kernels, o->cpu.precision));
     add_word(&hasher, precision_name(o->cpu.precision));
-    add_word(&hasher, o->cpu.attn->name);
+    add_word(&hasher, o->cpu.attn->foreign_sums ? o->cpu.attn->name : "");
     hasher_add(&hasher, &s->version, sizeof s->version);
     hasher_add(&hasher, &s->head.dtype, 5 * sizeof s->head.dtype); /* the shape, too */
     if (session_model(session)->key_gains)

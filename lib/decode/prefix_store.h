@@ -1,7 +1,7 @@
 /* The prefix cache on disk, of a session: KV entries of prompts and answers in a folder of blocks, which
- * later runs and other processes reuse (format/kvblock/). A block's key covers the model, the kernel set,
- * the precision, the attention backend, the cache's type and all tokens up to its end: whatever affects
- * the bits of its KV entries. */
+ * later runs and other processes reuse (format/kvblock/). A block's key covers the model, the
+ * precision, the cache's type and all tokens up to its end, and kernel sets and attention backends whose
+ * sums are their own: whatever affects the bits of its KV entries. */
 #pragma once
 
 #include "decode/session.h"

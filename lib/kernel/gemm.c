@@ -64,6 +64,13 @@ enum precision precision_default(const struct kernels *kernels, bool quant)
     return quant ? PRECISION_INT8 : kernels->panel_bf16 ? PRECISION_BF16X2 : PRECISION_F32;
 }
 
+const char *precision_kernels(const struct kernels *kernels, enum precision precision)
+{
+    const bool bf16_products =
+        kernels->panel_bf16 && (precision == PRECISION_BF16 || precision == PRECISION_BF16X2);
+    return kernels->foreign_sums || bf16_products ? kernels->isa : "";
+}
+
 int precision_parse(enum precision *precision, const char *name, const struct kernels *kernels,
                     bool quant, struct err *err)
 {

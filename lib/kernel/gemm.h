@@ -29,6 +29,10 @@ const char *precision_name(enum precision precision);
  * fastest without loss of accuracy: bf16x2 if the kernel set has bf16 products, or f32. */
 enum precision precision_default(const struct kernels *kernels, bool quant);
 
+/* The name of the kernel set where its products have bits of their own: those of a library, or of instructions for bf16
+ * at a precision that uses them. "" where all sets have the same bits. */
+const char *precision_kernels(const struct kernels *kernels, enum precision precision);
+
 /* Parses the name of a precision; NULL or "" gives precision_default(). The error for an unknown
  * name lists the known ones. */
 int precision_parse(enum precision *precision, const char *name, const struct kernels *kernels,

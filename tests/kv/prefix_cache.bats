@@ -146,9 +146,26 @@ RUNS
     [ $seen -eq 12 ]
 }
 
+@test "kernel sets share blocks where they compute the same bits" {
+    local isa precision hits
+    for precision in f32 int8 bf16x2; do
+        if ! sampled 3; then continue; fi
+        ok gen --prompt-ids "$(ids 40)" -n 2 --precision $precision --cache-type q8 --isa ref --prefix-cache $precision
+        want="$output $(jq -r .logits_hash stats.json)"
+        for isa in $(isas); do
+            hits=32
+            # sums of OpenBLAS, and products by instructions for bf16
+            [[ $isa != blas && $precision-$isa != bf16x2-@(bf16|amx) ]] || hits=0
+            ok gen --prompt-ids "$(ids 40)" -n 2 --precision $precision --cache-type q8 --isa "$isa" --prefix-cache $precision
+            assert_equal "$isa $(stat_of prefix_cache_hit_tokens)" "$isa [$hits]"
+            [ $hits -eq 0 ] || assert_equal "$isa $output $(jq -r .logits_hash stats.json)" "$isa $want"
+        done
+    done
+}
+
 @test "what affects the bits of KV entries is part of the key" {
     ok gen --prompt-ids "$(ids 40)" -n 1 --prefix-cache cache
-    for how in "--cache-type bf16" "--precision f32" "--isa ref"; do
+    for how in "--cache-type bf16" "--precision int8" "--attn blas"; do
         ok gen --prompt-ids "$(ids 40)" -n 1 --prefix-cache cache $how
         assert_equal "$how $(stat_of prefix_cache_hit_tokens,prefix_cache_stored_tokens)" "$how [0,32]"
     done
