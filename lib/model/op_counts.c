@@ -52,10 +52,15 @@ static void count_recurrence(struct count_walk *walk, const struct op_recur *r)
     count_vector(walk, r->norm, r->kind == RECUR_DELTA ? plan->value_dim : r->all_values, 1);
 }
 
+static size_t entry_bytes(const struct count_walk *walk, size_t layer)
+{
+    const struct kv_sizes entry = config_kv_sizes(&walk->model->config, layer, walk->kv_types);
+    return kv_sizes_bytes(&entry);
+}
+
 static void count_operation(struct count_walk *walk, const struct op *op)
 {
     const struct config *c = &walk->model->config;
-    const struct kv_sizes entry = config_kv_sizes(c, op->layer, walk->kv_types);
     switch (op->kind) {
     case OP_LINEAR: count_products(walk, op->linear.product, op->linear.n, 1); break;
     case OP_HEADS: count_matrix(walk, &op->heads.w, 1); break;
@@ -71,10 +76,10 @@ static void count_operation(struct count_walk *walk, const struct op *op)
         break;
     case OP_MIX: count_vector(walk, op->mix.shared_router, c->hidden, 1); break;
     case OP_RECUR: count_recurrence(walk, &op->recur); break;
-    case OP_APPEND: walk->sum.append_bytes += kv_sizes_bytes(&entry); break;
+    case OP_APPEND: walk->sum.append_bytes += entry_bytes(walk, op->layer); break;
     case OP_ATTEND:
         count_vector(walk, op->attend.sinks, c->heads, 1);
-        walk->sum.context_bytes += kv_sizes_bytes(&entry);
+        walk->sum.context_bytes += entry_bytes(walk, op->layer);
         walk->sum.context_macs += op->in.stride + op->out.stride;
         break;
     default: break; /* no weights but single rows of tables, no products */
