@@ -270,6 +270,10 @@ void gen_say_note(void *gen, const char *sentence);
 /* The kernel set of the run; the first call selects it. */
 const struct kernels *gen_kernels(struct gen *gen, struct err *err) MUST_USE;
 
+/* The precision of --precision, or the default with these kernels, of an open model and its cache types. */
+int gen_precision(const struct gen *gen, const struct kernels *kernels, enum precision *precision,
+                  struct err *err) MUST_USE;
+
 /* ---- speculative decoding ---- */
 
 /* Suffix decoding, which needs no draft model, unless the run excludes it or has hooks of its own: gen_spec_session()

@@ -298,6 +298,7 @@ static bool may_differ(const struct opt *opt)
            opt->at == offsetof(struct gen_options, numa) ||
            opt->at == offsetof(struct gen_options, cpu_mask) ||
            opt->at == offsetof(struct gen_options, cores) ||
+           opt->at == offsetof(struct gen_options, isa) ||
            opt->at == offsetof(struct gen_options, experts) ||
            opt->at == offsetof(struct gen_options, quiet);
 }
@@ -362,10 +363,15 @@ static int describe_run(struct gen *gen, struct buf *text, struct err *err)
 {
     const struct gen_options *o = gen->options;
     const struct kernels *kernels = gen_kernels(gen, err);
-    if (!kernels || buf_addf(text, err, "version %s\n", BMC_RELEASE) < 0 ||
+    enum precision precision;
+    if (!kernels || gen_precision(gen, kernels, &precision, err) < 0)
+        return -1;
+    const char *own = precision_kernels(kernels, precision); /* else logits are those of ref */
+    if (buf_addf(text, err, "version %s\n", BMC_RELEASE) < 0 ||
         add_model(text, "model_id", gen->model, err) < 0 ||
         add_model(text, "draft model_id", gen->draft, err) < 0 ||
-        buf_addf(text, err, "isa %s\n", kernels->isa) < 0)
+        buf_addf(text, err, "precision %s\nlogits of %s\n", precision_name(precision),
+                 *own ? own : "ref") < 0)
         return -1;
     for (size_t i = 0; i < gen->program->n_opts; i++)
         if (!may_differ(&gen->program->opts[i]) && add_option(&gen->program->opts[i], o, text, err) < 0)
@@ -374,7 +380,7 @@ static int describe_run(struct gen *gen, struct buf *text, struct err *err)
 }
 
 /* Without --isa, makes all ranks use rank 0's kernel set, as defaults may differ between hosts. A
- * rank that cannot run it keeps its own, and ranks_agree() reports that. */
+ * rank that cannot run it keeps its own; ranks_agree() reports that if their bits differ. */
 static int agree_on_isa(struct gen *gen, struct err *err)
 {
     char isa[32] = "";

@@ -35,6 +35,14 @@ const struct kernels *gen_kernels(struct gen *gen, struct err *err)
     return gen->kernels;
 }
 
+int gen_precision(const struct gen *gen, const struct kernels *kernels, enum precision *precision,
+                  struct err *err)
+{
+    return precision_parse(
+        precision, gen->options->precision, kernels,
+        model_is_quantized(gen->model) || cache_types_any(&gen->kv_types, dtype_is_quantized), err);
+}
+
 static size_t prefix_cache_mb(const struct gen_options *o)
 {
     return o->prefix_cache_mb != SIZE_MAX ? o->prefix_cache_mb
@@ -60,11 +68,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
     if (!s->cpu.attn)
         return -1;
     s->cpu.kernels = gen_kernels(gen, err);
-    if (!s->cpu.kernels ||
-        precision_parse(&s->cpu.precision, o->precision, s->cpu.kernels,
-                        model_is_quantized(gen->model) ||
-                            cache_types_any(&gen->kv_types, dtype_is_quantized),
-                        err) < 0 ||
+    if (!s->cpu.kernels || gen_precision(gen, s->cpu.kernels, &s->cpu.precision, err) < 0 ||
         open_policy(gen, s, err) < 0)
         return -1;
     s->kv.attend_valid = o->rows;

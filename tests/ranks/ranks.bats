@@ -155,6 +155,8 @@ all_gone() {
     }
     differing ' differs from rank 0: it has "--top-k 3",' -m "$(model grimm)" --top-k 3
     [ "$BMC_FULL" != 1 ] || differing ' differs from rank 0: it has "model_id ' -m "$(model grimm-draft)"
+    # kernel sets may differ, unless one has bits of its own
+    [ "$BMC_FULL" != 1 ] || differing ' differs from rank 0: it has "(precision f32|logits of blas)", and rank 0 "' -m "$(model grimm)" --isa blas
     differing ': /nowhere.bmc: cannot open' -m /nowhere.bmc
     all_gone
 }
