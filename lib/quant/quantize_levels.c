@@ -250,14 +250,16 @@ static void start_levels(const struct super_block *s, const struct targets *scal
         l->min[g] = multiple(&mins, g, l->dmin);
 }
 
-/* Fits each group by itself, without a search if `simple`. Returns the scales of the best lines. */
+/* Fits each group by itself, without a search and weights if `simple`. Returns the scales of the best lines. */
 static struct targets fit_groups(struct super_block *s, bool simple)
 {
     struct targets scales = {.n = s->groups, .low = s->low, .high = s->high, .odd = s->odd};
     for (size_t g = 0; g < s->groups; g++) {
-        const struct fit_range *range = &s->range[g];
-        const struct quant_scale ideal = simple ? fit_nearest(range) : fit_search(range).v;
-        const struct fit_sums sums = s->sums[g] = fit_measure(range, ideal);
+        struct fit_range range = s->range[g];
+        if (simple)
+            range.weight = NULL;
+        const struct quant_scale ideal = simple ? fit_nearest(&range) : fit_search(&range).v;
+        const struct fit_sums sums = s->sums[g] = fit_measure(&range, ideal);
         scales.x[g] = ideal.scale;
         scales.cost[g] = sums.cc;
         if (ideal.min < 0 && sums.w > 0) /* the min follows the scale */
@@ -268,7 +270,7 @@ static struct targets fit_groups(struct super_block *s, bool simple)
 
 static bool fit_super_block(struct super_block *s, bool simple, struct levels *best)
 {
-    struct targets scales = fit_groups(s, true);
+    struct targets scales = fit_groups(s, true); /* the candidate that quantize_nearest() stores */
     struct levels l;
     start_levels(s, &scales, scan_units(&scales).unit[0], best);
     measure_all(s, best);
