@@ -5,9 +5,9 @@
 #include "quant/quant_types.h"
 
 /* Quantises x[n], all finite, to a row of `type`, any but q8_2l. weight[i] >= 0 weights the squared
- * error of input i (an importance matrix); NULL: all equal. Types of two levels and 2 bits give larger values more of
- * the weight. The error of every group, or of every 256 inputs in types of two levels, is at most that of quantize_nearest(). Returns false if values are
- * too large for the type's scales. */
+ * error of input i (an importance matrix); NULL: all equal. In types of two levels and 2 bits, larger values
+ * have more of the weight. The error of every group, or of every 256 inputs in types of two levels, is at most
+ * that of quantize_nearest(). Returns false if values are too large for the type's scales. */
 bool quantize(void *row, enum dtype type, const float *x, size_t n, const float *weight) MUST_USE;
 
 /* Quantises x[n] to a row of `type` by rounding to nearest, with scales that cover each group's

@@ -14,7 +14,7 @@ static const float hopeless = 2.4f; /* abandons a line at this multiple of the l
 
 typedef float lanes __attribute__((vector_size(16)));
 typedef int32_t masks __attribute__((vector_size(16)));
-enum { LANES = sizeof(lanes) / sizeof(float), LEVELS = 16 };
+enum { LANES = sizeof(lanes) / sizeof(float) };
 
 static lanes all_lanes(float x) { return (lanes){x, x, x, x}; }
 
@@ -32,15 +32,26 @@ static float level(const struct fit_range *s, size_t i)
     return (float)s->codebook[i] - s->zero_point;
 }
 
+static void set_levels(struct fit_range *s)
+{
+    s->low = level(s, 0);
+    s->high = level(s, FIT_LEVELS - 1);
+    for (size_t i = 0; i + 1 < FIT_LEVELS; i++) {
+        s->rise[i] = level(s, i + 1) - level(s, i);
+        s->middle[i] = (level(s, i + 1) + level(s, i)) / 2;
+    }
+}
+
 struct fit_range fit_range(enum dtype type, const float *x, const float *weight, size_t n)
 {
     const struct quant_types *quant = &quant_types[type];
     struct fit_range range = {.x = x, .weight = weight, .n = n};
     range.zero_point = quant->zero_point;
     range.codebook = quant->codebook ? quant_codebooks[quant->codebook] : NULL;
-    range.low = range.codebook ? level(&range, 0) : -range.zero_point;
-    range.high =
-        range.codebook ? level(&range, LEVELS - 1) : (float)((1 << quant->bits) - 1) - range.zero_point;
+    range.low = -range.zero_point;
+    range.high = (float)((1 << quant->bits) - 1) - range.zero_point;
+    if (range.codebook)
+        set_levels(&range);
     range.has_min = quant_has_min(type);
     range.min_below_0 = quant->scales[SCALE_DMIN].bytes;
     range.f16 = quant->scales[SCALE_MAIN].bytes == sizeof(f16);
@@ -68,11 +79,9 @@ static inline lanes integer_of(const struct fit_range *s, lanes x, struct quant_
 static inline lanes level_of(const struct fit_range *s, lanes x, struct quant_scale v, float inverse)
 {
     const lanes y = (x - all_lanes(v.min)) * all_lanes(inverse);
-    lanes c = all_lanes(level(s, 0));
-    for (size_t i = 1; i < LEVELS; i++) {
-        const float below = level(s, i - 1), above = level(s, i);
-        c += (lanes)((masks)all_lanes(above - below) & (y > all_lanes((below + above) / 2)));
-    }
+    lanes c = all_lanes(s->low);
+    for (size_t i = 0; i + 1 < FIT_LEVELS; i++)
+        c += (lanes)((masks)all_lanes(s->rise[i]) & (y > all_lanes(s->middle[i])));
     return c;
 }
 
@@ -287,7 +296,7 @@ void fit_store(unsigned char *row, enum dtype type, const struct fit_range *s, s
     for (size_t i = 0; !s->grid_type && i < s->n; i++) {
         unsigned q = 0;
         if (s->codebook)
-            for (const float c = level_of(s, all_lanes(s->x[i]), v, inverse)[0]; level(s, q) < c;)
+            for (const float y = (s->x[i] - v.min) * inverse; q + 1 < FIT_LEVELS && y > s->middle[q];)
                 q++;
         else
             q = (unsigned)((int)integer_of(s, all_lanes(s->x[i]), v, inverse)[0] +

@@ -3,6 +3,8 @@
 
 #include "quant/quant_types.h"
 
+enum { FIT_LEVELS = 16 }; /* of a codebook */
+
 /* The values of a quant group, and the integers c = q - zero_point that can stand for them. */
 struct fit_range {
     const float *x, *weight; /* weights of squared errors; NULL: all equal */
@@ -11,9 +13,10 @@ struct fit_range {
     const uint8_t *codebook; /* [16] every c in ascending order, plus the zero point; NULL: all
                                   integers of the range */
     float zero_point;
-    bool has_min, min_below_0; /* min_below_0: min cannot be positive */
-    bool f16;                  /* scale and min are stored as f16 */
-    enum dtype grid_type;      /* a type with a grid, whose points give c; else DTYPE_F32 */
+    float rise[FIT_LEVELS - 1], middle[FIT_LEVELS - 1]; /* between neighbouring c of the codebook */
+    bool has_min, min_below_0;                          /* min_below_0: min cannot be positive */
+    bool f16;                                           /* scale and min are stored as f16 */
+    enum dtype grid_type; /* a type with a grid, whose points give c; else DTYPE_F32 */
 };
 
 /* Weighted sums over a group for the nearest c, and the squared error. */
