@@ -217,7 +217,7 @@ static int open_scales(struct gen *gen, struct err *err)
         return err_set(err,
                        "shared scales need the whole model in each process: use --parallelism data");
     return kv_scales_open(&gen->kv_scales, gen->options->kv_scales, &shape, &gen->model->file.model_id,
-                          err);
+                          gen->model->key_gains != NULL, err);
 }
 
 /* A snapshot with other scales cannot be loaded; a prompt cache with others is not used. */

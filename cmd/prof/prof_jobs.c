@@ -363,7 +363,8 @@ static int find_ranges(struct prof *prof, const struct ids *ids, struct buf *lis
     struct kv_scales scales;
     if (cache_ranges_measure(&scales, &prof->report.run, prof->model, ids->id, ids->len, err) < 0)
         return -1;
-    int rc = kv_scales_format(&scales, &shape, &prof->model->file.model_id, list, err);
+    int rc = kv_scales_format(&scales, &shape, &prof->model->file.model_id,
+                              prof->model->key_gains != NULL, list, err);
     if (rc == 0)
         rc = add_ranges(prof, &scales, &shape, ids->len, err);
     kv_scales_release(&scales);

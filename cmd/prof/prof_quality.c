@@ -140,7 +140,8 @@ static int open_changes(struct comparison_job *job, struct err *err)
     if (cli_open_adapters(prof->model, o->lora.text, o->lora.n, err) < 0 ||
         (o->heads && cli_open_heads(&job->heads, o->heads, config, err) < 0) ||
         (prof->kv_scales &&
-         kv_scales_open(&job->scales, prof->kv_scales, &shape, &prof->model->file.model_id, err) < 0))
+         kv_scales_open(&job->scales, prof->kv_scales, &shape, &prof->model->file.model_id,
+                        prof->model->key_gains != NULL, err) < 0))
         return -1;
     for (size_t i = 0; i < o->lora.n; i++)
         if (buf_addf(&job->adapters, err, "%s%s", i ? "," : "", o->lora.text[i]) < 0)

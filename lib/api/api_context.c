@@ -121,7 +121,9 @@ static int read_cache_type(struct bmc_context *c, struct session_options *s, con
     if (cache_types_parse(&s->kv_types, text, &path, err) < 0)
         return -1;
     const struct kv_shape shape = config_kv_shape(&model->config, 1, &s->kv_types);
-    return path ? kv_scales_open(&c->kv_scales, path, &shape, &model->file.model_id, err) : 0;
+    return path ? kv_scales_open(&c->kv_scales, path, &shape, &model->file.model_id,
+                                 model->key_gains != NULL, err)
+                : 0;
 }
 
 /* Chooses types within the budget of the option `cache_kld`. */

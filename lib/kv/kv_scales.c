@@ -9,9 +9,12 @@
 
 enum { MOST_WORDS = 5, MODEL_ID_TEXT = 2 * HASH_BYTES + 1 };
 
-/* The line of files for layers of different sizes. */
-#define LAYERS_KEY   "layers"
-#define LAYERS_VALUE "in_order"
+/* Lines that say by which rules a file was measured; files of older programs lack them. */
+struct rule {
+    const char *key, *value, *older; /* older: how older programs differ */
+};
+static const struct rule in_order = {"layers", "in_order", "which counted layers in another order"},
+                         scaled = {"keys", "scaled", "whose keys of this model had other scales"};
 
 static size_t layer_ranges(const struct kv_shape *shape, size_t layer)
 {
@@ -110,17 +113,16 @@ int kv_scales_check_model(const struct conf *conf, const struct hash *model_id, 
                          excerpt_of(found, strlen(found)).text, id, remedy);
 }
 
-/* Fails if layers of different sizes have the numbers that older programs gave them. */
-static int check_order(const struct conf *conf, const struct kv_shape *shape, struct err *err)
+/* Fails if a file lacks the line of a rule that it needs. */
+static int check_rule(const struct conf *conf, const struct rule *rule, bool needed, struct err *err)
 {
-    const char *order = conf_get(conf, LAYERS_KEY);
-    if (order ? strcmp(order, LAYERS_VALUE) == 0 : shape->n_sizes == 1)
+    const char *found = conf_get(conf, rule->key);
+    if (found ? strcmp(found, rule->value) == 0 : !needed)
         return 0;
-    return err_set(
-        err,
-        "%s: was written by an older program, which counted layers in another order: measure the "
-        "scales again with bmc-prof cache-scales",
-        conf->name);
+    return err_set(err,
+                   "%s: was written by an older program, %s: measure the scales again with bmc-prof "
+                   "cache-scales",
+                   conf->name, rule->older);
 }
 
 static int check_complete(const struct kv_scales *s, const struct conf *conf,
@@ -134,20 +136,22 @@ static int check_complete(const struct kv_scales *s, const struct conf *conf,
 }
 
 static int take_entries(struct kv_scales *s, const struct conf *conf, const struct kv_shape *shape,
-                        struct err *err)
+                        bool scaled_keys, struct err *err)
 {
-    if (check_order(conf, shape, err) < 0)
+    if (check_rule(conf, &in_order, shape->n_sizes > 1, err) < 0 ||
+        check_rule(conf, &scaled, scaled_keys, err) < 0)
         return -1;
     for (size_t i = 0; i < conf->n_entries; i++)
         if (strcmp(conf->entry[i].key, "model_id") != 0 &&
-            strcmp(conf->entry[i].key, LAYERS_KEY) != 0 &&
+            strcmp(conf->entry[i].key, in_order.key) != 0 &&
+            strcmp(conf->entry[i].key, scaled.key) != 0 &&
             take_line(s, conf, &conf->entry[i], shape, err) < 0)
             return -1;
     return check_complete(s, conf, shape, err);
 }
 
 static int scales_of_file(struct kv_scales *s, const struct conf *conf, const struct kv_shape *shape,
-                          const struct hash *model_id, struct err *err)
+                          const struct hash *model_id, bool scaled_keys, struct err *err)
 {
     if (kv_scales_check_model(conf, model_id, "has the scales of another model",
                               "bmc-prof cache-scales measures those of this model", err) < 0)
@@ -158,7 +162,7 @@ static int scales_of_file(struct kv_scales *s, const struct conf *conf, const st
         return err_no_memory(err, "%s: %zu ranges", conf->name, n);
     for (size_t i = 0; i < n; i++)
         s->range[i].low = NAN;
-    if (take_entries(s, conf, shape, err) < 0) {
+    if (take_entries(s, conf, shape, scaled_keys, err) < 0) {
         kv_scales_release(s);
         return -1;
     }
@@ -167,23 +171,24 @@ static int scales_of_file(struct kv_scales *s, const struct conf *conf, const st
 }
 
 int kv_scales_parse(struct kv_scales *scales, const char *text, size_t size, const char *name,
-                    const struct kv_shape *shape, const struct hash *model_id, struct err *err)
+                    const struct kv_shape *shape, const struct hash *model_id, bool scaled_keys,
+                    struct err *err)
 {
     struct conf conf;
     if (conf_parse(&conf, text, size, name, err) < 0)
         return -1;
-    const int rc = scales_of_file(scales, &conf, shape, model_id, err);
+    const int rc = scales_of_file(scales, &conf, shape, model_id, scaled_keys, err);
     conf_release(&conf);
     return rc;
 }
 
 int kv_scales_open(struct kv_scales *scales, const char *path, const struct kv_shape *shape,
-                   const struct hash *model_id, struct err *err)
+                   const struct hash *model_id, bool scaled_keys, struct err *err)
 {
     struct conf conf;
     if (conf_open(&conf, path, err) < 0)
         return -1;
-    const int rc = scales_of_file(scales, &conf, shape, model_id, err);
+    const int rc = scales_of_file(scales, &conf, shape, model_id, scaled_keys, err);
     conf_release(&conf);
     return rc;
 }
@@ -195,12 +200,15 @@ void kv_scales_release(struct kv_scales *scales)
 }
 
 int kv_scales_format(const struct kv_scales *scales, const struct kv_shape *shape,
-                     const struct hash *model_id, struct buf *text, struct err *err)
+                     const struct hash *model_id, bool scaled_keys, struct buf *text, struct err *err)
 {
     char id[MODEL_ID_TEXT];
     hash_hex(model_id, HASH_BYTES, id);
-    int rc = buf_addf(text, err, RANGES_BEGIN ", for --cache-type q8:scales=FILE\nmodel_id %s\n%s", id,
-                      shape->n_sizes > 1 ? LAYERS_KEY " " LAYERS_VALUE "\n" : "");
+    int rc = buf_addf(text, err, RANGES_BEGIN ", for --cache-type q8:scales=FILE\nmodel_id %s\n", id);
+    if (rc == 0 && shape->n_sizes > 1)
+        rc = buf_addf(text, err, "%s %s\n", in_order.key, in_order.value);
+    if (rc == 0 && scaled_keys)
+        rc = buf_addf(text, err, "%s %s\n", scaled.key, scaled.value);
     for (size_t l = 0; l < shape->layers; l++)
         for (size_t h = 0; rc == 0 && h < kv_sizes_of(shape, l)->kv_heads; h++) {
             const size_t matrices = kv_matrices(kv_sizes_of(shape, l));

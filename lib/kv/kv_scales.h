@@ -9,7 +9,12 @@
  * Where V is a part of K (MLA), lines have no V. Layers have the numbers of the cache. Older programs counted those with
  * other sizes of KV heads than the first layer behind all others: where sizes differ, the file has a line
  *
- *   layers in_order */
+ *   layers in_order
+ *
+ * Keys of some models are multiplied by scales that follow from the weights (model/key_scales.h), which older programs did
+ * not do: there the file has a line
+ *
+ *   keys scaled */
 #pragma once
 
 #include "base/mem.h"
@@ -42,15 +47,16 @@ struct conf;
 int kv_scales_check_model(const struct conf *conf, const struct hash *model_id, const char *what,
                           const char *remedy, struct err *err) MUST_USE;
 
-/* Reads the ranges for a cache of this shape of the model `model_id`, from a text or a file. On error there is nothing
- * to release. */
+/* Reads the ranges for a cache of this shape of the model `model_id`, whose keys are scaled or not, from a text or a file.
+ * On error there is nothing to release. */
 int kv_scales_parse(struct kv_scales *scales, const char *text, size_t size, const char *name,
-                    const struct kv_shape *shape, const struct hash *model_id,
+                    const struct kv_shape *shape, const struct hash *model_id, bool scaled_keys,
                     struct err *err) MUST_USE;
 int kv_scales_open(struct kv_scales *scales, const char *path, const struct kv_shape *shape,
-                   const struct hash *model_id, struct err *err) MUST_USE;
+                   const struct hash *model_id, bool scaled_keys, struct err *err) MUST_USE;
 void kv_scales_release(struct kv_scales *scales);
 
 /* Appends the text of a file. */
 int kv_scales_format(const struct kv_scales *scales, const struct kv_shape *shape,
-                     const struct hash *model_id, struct buf *text, struct err *err) MUST_USE;
+                     const struct hash *model_id, bool scaled_keys, struct buf *text,
+                     struct err *err) MUST_USE;

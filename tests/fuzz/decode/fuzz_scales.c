@@ -19,9 +19,10 @@ static void check_ranges(const struct kv_scales *scales, const struct kv_shape *
         if (!(scales->range[i].low <= scales->range[i].high) ||
             !(fabsf(scales->range[i].low) <= 65504) || !(fabsf(scales->range[i].high) <= 65504))
             abort();
-    if (kv_scales_format(scales, shape, &model_id, &text, &err) < 0)
+    if (kv_scales_format(scales, shape, &model_id, shape->layers > 1, &text, &err) < 0)
         return;
-    if (kv_scales_parse(&again, text.data, text.len, "again", shape, &model_id, &err) == 0) {
+    if (kv_scales_parse(&again, text.data, text.len, "again", shape, &model_id, shape->layers > 1,
+                        &err) == 0) {
         if (!hash_equal(&again.id, &scales->id))
             abort();
         kv_scales_release(&again);
@@ -49,8 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     const struct kv_shape *shape = &shapes[*data++ % ARRAY_LEN(shapes)];
     unsigned char *copy = input_copy(data, --size);
-    if (copy &&
-        kv_scales_parse(&scales, (const char *)copy, size, "fuzz", shape, &model_id, &err) == 0) {
+    if (copy && kv_scales_parse(&scales, (const char *)copy, size, "fuzz", shape, &model_id, false,
+                                &err) == 0) {
         check_ranges(&scales, shape);
         kv_scales_release(&scales);
     }

@@ -44,7 +44,7 @@ static struct kv_shape shape_of(enum dtype type, bool sizes)
 }
 
 /* The text of a file from which the steps above follow. */
-static void write_text(struct buf *text, const struct kv_shape *shape)
+static void write_text(struct buf *text, const struct kv_shape *shape, bool scaled_keys)
 {
     struct err err;
     struct kv_scales scales = {.n = kv_scales_count(shape)};
@@ -58,7 +58,7 @@ static void write_text(struct buf *text, const struct kv_shape *shape)
                         ? (struct kv_extent){-4 * step, 11 * step}
                         : (struct kv_extent){-127 * step, 3 * step};
             }
-    check(kv_scales_format(&scales, shape, &model_id, text, &err) == 0, "%s", err.text);
+    check(kv_scales_format(&scales, shape, &model_id, scaled_keys, text, &err) == 0, "%s", err.text);
     kv_scales_release(&scales);
 }
 
@@ -106,9 +106,10 @@ static void test_policy(const char *text, enum dtype type, bool others)
     struct kv *kv;
     const struct kv_shape shape = shape_of(type, others);
     size_t wrong = 0;
-    write_text(&file, &shape);
+    write_text(&file, &shape, others);
     if (!check(cache_spec_parse(&spec, text, &err) == 0 &&
-                   kv_scales_parse(&scales, file.data, file.len, "file", &shape, &model_id, &err) == 0,
+                   kv_scales_parse(&scales, file.data, file.len, "file", &shape, &model_id, others,
+                                   &err) == 0,
                "%s: %s", text, err.text))
         exit(1);
     spec.scales = &scales;
@@ -163,9 +164,34 @@ static void test_refused(const char *lines, const char *want)
     snprintf(text, sizeof text, "model_id %s\n%s", id, lines);
     if (strncmp(lines, "model_id", 8) == 0)
         snprintf(text, sizeof text, "%s", lines);
-    check(kv_scales_parse(&scales, text, strlen(text), "file", &shape, &model_id, &err) < 0 &&
+    check(kv_scales_parse(&scales, text, strlen(text), "file", &shape, &model_id,
+                          strcmp(want, "other scales") == 0, &err) < 0 &&
               strstr(err.text, want),
           "%s: %s", lines, err.text);
+}
+
+/* Ranges of keys without the model's scales are refused. */
+static void test_scaled_keys(void)
+{
+    const struct kv_shape shape = shape_of(DTYPE_Q8_CHANNEL, true);
+    for (int written = 0; written < 2; written++)
+        for (int needed = 0; needed < 2; needed++) {
+            struct err err = {0};
+            struct buf file = {0};
+            struct kv_scales scales = {0};
+            write_text(&file, &shape, written);
+            const int rc =
+                kv_scales_parse(&scales, file.data, file.len, "file", &shape, &model_id, needed, &err);
+            check(rc == (needed && !written ? -1 : 0), "keys scaled: %d, needed: %d: %s", written,
+                  needed, err.text);
+            check(rc == 0 ||
+                      strstr(err.text, "file: was written by an older program, whose keys of this "
+                                       "model had other scales: measure the scales again"),
+                  "%s", err.text);
+            kv_scales_release(&scales);
+            buf_release(&file);
+        }
+    test_refused("keys plain\n0 0 -1 1 -1 1\n0 1 -1 1 -1 1\n", "had other scales");
 }
 
 static void test_caches(void)
@@ -216,5 +242,6 @@ int main(void)
     test_refused("model_id 00\n0 0 -1 1 -1 1\n", "scales of another model");
     test_refused("model_id\n", "scales of another model");
     test_refused("", "layer 0, head 0 is missing");
+    test_scaled_keys();
     return check_result();
 }
