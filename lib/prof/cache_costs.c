@@ -4,10 +4,14 @@
 #include "prof/quality.h"
 #include "quant/kv_entries.h"
 
+/* The most bytes of the reference's logits that are kept for all passes; those of longer texts are computed in each. */
+#define MOST_KEPT ((size_t)1 << 30)
+
 struct cost_measuring {
     struct quality_side side[QUALITY_SIDES];
     struct kv_types *types; /* [layers]: of the tested side */
     struct quality_token *token;
+    float *kept;          /* [n - 1][vocab] logits of the reference; NULL: too many */
     struct report report; /* of a pass, whose progress is a part of all passes' */
     const struct report *all;
     size_t pass, passes;
@@ -25,7 +29,9 @@ static void pass_progress(void *arg, size_t done, size_t total)
 static int measure(struct cost_measuring *m, double *kld, struct err *err)
 {
     const struct quality_run what = {.tested = m->side[QUALITY_TESTED],
-                                     .reference = &m->side[QUALITY_REFERENCE]};
+                                     .reference = &m->side[QUALITY_REFERENCE],
+                                     .logits = m->kept,
+                                     .logits_set = m->kept && m->pass > 0};
     struct quality q;
     size_t n;
     if (quality_measure(m->token, &n, &what, m->id, m->n, &m->report, err) < 0 ||
@@ -94,6 +100,9 @@ int cache_costs_measure(struct kv_sensitivity *s, const struct report *report,
         .n = n,
         .layers = shape.layers,
     };
+    const size_t kept = size_times(size_times(n, model->config.vocab), sizeof *m.kept);
+    if (kept <= MOST_KEPT)
+        m.kept = malloc(kept);
     *s = (struct kv_sensitivity){.tokens = n,
                                  .probe = DTYPE_KV4,
                                  .layers = shape.layers,
@@ -111,6 +120,7 @@ int cache_costs_measure(struct kv_sensitivity *s, const struct report *report,
     if (rc == 0)
         rc = measure_types(s, &m, &shape, err);
     free(m.token);
+    free(m.kept);
     free(m.types);
     return rc;
 }

@@ -172,6 +172,14 @@ static int read_saved(struct comparing *c, size_t count, struct err *err)
     return 0;
 }
 
+/* Keeps logits of the reference for further runs, or takes those of an earlier one. */
+static void keep_logits(const struct comparing *c, size_t count)
+{
+    float *kept = c->what->logits + c->done * c->vocab, *logits = c->logits[QUALITY_REFERENCE];
+    memcpy(c->what->logits_set ? logits : kept, c->what->logits_set ? kept : logits,
+           count * c->vocab * sizeof *kept);
+}
+
 /* Computes logits of `count` rows of the last pass, in every session. */
 static int find_logits(struct comparing *c, const size_t *row, size_t count, struct err *err)
 {
@@ -184,6 +192,8 @@ static int find_logits(struct comparing *c, const size_t *row, size_t count, str
         if (!logits_finite(c->logits[s], count * c->vocab))
             return session_refuse_output(c->session[s], whose[s], "logits", err);
     }
+    if (c->what->logits)
+        keep_logits(c, count);
     return c->what->saved ? read_saved(c, count, err) : 0;
 }
 
@@ -257,7 +267,8 @@ static int compare_text(struct comparing *c, const uint32_t *id, size_t n, struc
 
 static int open_comparing(struct comparing *c, struct err *err)
 {
-    const struct quality_side *side[] = {c->what->reference, &c->what->tested};
+    const struct quality_side *side[] = {c->what->logits_set ? NULL : c->what->reference,
+                                         &c->what->tested};
     const struct logits_head *head = c->what->save ? &c->what->save->head : NULL;
     for (size_t s = 0; s < QUALITY_SIDES; s++)
         if (side[s] && session_open(&c->session[s], side[s]->model, &side[s]->options, err) < 0)

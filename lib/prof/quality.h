@@ -19,6 +19,10 @@ struct quality_run {
     const struct logits_file *saved;
     const char *saved_name;     /* path, for errors */
     struct logits_writer *save; /* where the tested side's logits go; NULL: nowhere */
+    /* [n - 1][vocab] logits of the reference, which a run sets, and further ones of the same text read if `logits_set`, instead of
+     * running it again; NULL: none */
+    float *logits;
+    bool logits_set;
 };
 
 enum quality_which { QUALITY_REFERENCE, QUALITY_TESTED, QUALITY_SIDES };
