@@ -6,7 +6,7 @@
 #include "kernel/kernel.h"
 #include "kernel/rates.h"
 
-extern const struct kernels kernels_ref, kernels_blas;
+extern const struct kernels kernels_ref, kernels_ref_fma, kernels_blas;
 extern const struct kernels kernels_avx2, kernels_avxvnni, kernels_avx512, kernels_vnni, kernels_bf16,
     kernels_amx;
 extern const struct kernels kernels_neon, kernels_dotprod, kernels_i8mm;
@@ -38,10 +38,20 @@ static void complete_set(struct kernels *k, const struct kernels *base)
                 memcpy((char *)k + at, (const char *)base + at, SLOT_BYTES);
 }
 
+/* That of ref is compiled with the FMA instruction where the processor has it. */
+static const struct kernels *fastest_build(const struct kernels *k)
+{
+#ifdef __x86_64__
+    if (k == &kernels_ref && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return &kernels_ref_fma;
+#endif
+    return k;
+}
+
 static void setup(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(built); i++) {
-        complete[i] = *built[i];
+        complete[i] = *fastest_build(built[i]);
         complete_set(&complete[i], built[i]->base);
         pointers[i] = &complete[i];
     }

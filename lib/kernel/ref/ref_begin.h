@@ -3,6 +3,9 @@
 #pragma once
 
 #include <stdint.h>
+#ifdef __FMA__
+#include <immintrin.h>
+#endif
 
 #define TUNING         TUNING_REF
 #define SMALLM_HEIGHTS HEIGHTS_4
@@ -23,10 +26,13 @@ typedef int64_t ref_longs __attribute__((vector_size(8 * VW)));
 
 /* a * b + c with a single rounding, as an FMA instruction computes it. The product is exact in double; the
  * sum is rounded to odd there, with its error found by Knuth's two-sum, and then to nearest in float (Boldo and
- * Melquiond, 2008). */
+ * Melquiond, 2008). Where the compiler has the instruction, it has the same bits, many times faster. */
 static inline __attribute__((always_inline)) ref_floats ref_fma(ref_floats a, ref_floats b,
                                                                 ref_floats c)
 {
+#ifdef __FMA__
+    return (ref_floats)_mm_fmadd_ps(a, b, c);
+#else
     const ref_doubles product = __builtin_convertvector(a, ref_doubles) *
                                 __builtin_convertvector(b, ref_doubles),
                       addend = __builtin_convertvector(c, ref_doubles), sum = product + addend,
@@ -35,4 +41,5 @@ static inline __attribute__((always_inline)) ref_floats ref_fma(ref_floats a, re
     const ref_longs away = 1 | ((bits ^ (ref_longs)error) >> 63); /* 1, or -1 where signs differ */
     return __builtin_convertvector((ref_doubles)(bits + (away & inexact & ((bits & 1) - 1))),
                                    ref_floats);
+#endif
 }

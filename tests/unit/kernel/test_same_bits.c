@@ -8,6 +8,8 @@
 #include "kernel/template/vec.h"
 #include "tests/unit/check.h"
 
+extern const struct kernels kernels_ref;
+
 static uint64_t state;
 static const struct kernels *plain, *tested;
 
@@ -395,5 +397,8 @@ int main(void)
              tested->usable() && tested != plain && !tested->load && inputs < INPUTS; inputs++)
             test_set((enum inputs)inputs);
     }
+    tested = &kernels_ref; /* without the FMA instruction, where the set ref has it */
+    for (int inputs = UNIFORM; inputs < INPUTS; inputs++)
+        test_set((enum inputs)inputs);
     return check_result();
 }
