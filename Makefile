@@ -89,7 +89,6 @@ parts_of = $(patsubst %.c,$(BUILD)/%.o,$(filter-out cmd/$1/bmc-%,$(wildcard cmd/
 CMD_SHARED = $(BUILD)/commit.o $(addprefix $(BUILD)/cmd/,acceptance_file.o cli.o model_files.o tuned.o) $(call parts_of,opt)
 CORE    = $(BUILD)/libcore.a
 UNIT_SRC = $(wildcard tests/unit/*.c tests/unit/*/*.c)
-unit_file = $(filter %/$(notdir $@).c,$(UNIT_SRC))
 UNIT    = $(foreach f,$(UNIT_SRC),$(BUILD)/tests/$(basename $(notdir $f)))
 FUZZ_SRC = $(wildcard tests/fuzz/*/fuzz_*.c)
 replay_of = $(BUILD)/fuzz/$(patsubst fuzz_%.c,%,$(notdir $(1)))
@@ -267,48 +266,42 @@ $(MPI_LIB): $(MPI_SRC) lib/base/err.c lib/ranks/ranks.h lib/ranks/ranks.h lib/ba
 	$(Q)$(MPICC) $(CPPFLAGS) $(filter-out -Wcast-qual,$(CFLAGS)) $(LDFLAGS) -fPIC -fvisibility=hidden -shared -Wl,--as-needed \
 	    -o $@ $(filter %.c,$^) -lutf8proc
 
-# Those of PUBLIC link the public library, test_abi the shared one.
-PUBLIC = $(addprefix $(BUILD)/tests/,test_api test_api_generate test_api_draft test_api_beam test_api_threads test_api_faults)
-$(foreach f,$(UNIT_SRC),$(eval $(BUILD)/tests/$(basename $(notdir $f)): $f))
-
-$(BUILD)/tests/test_api_faults: tests/inject/fail.c
-$(PUBLIC): $(LIBBMC)
+# C tests, as objects that a compiler cache knows. Those of PUBLIC link the public library, test_abi the shared one.
+UNIT_OBJ   = $(UNIT_SRC:%.c=$(BUILD)/%.o)
+REPLAY_OBJ = $(FUZZ_SRC:%.c=$(BUILD)/%.o) $(BUILD)/tests/fuzz/support/replay.o
+object_of  = $(filter %/$1.o,$(UNIT_OBJ))
+TEST_CPPFLAGS = $(CPPFLAGS) -I. -Icmd
+$(UNIT_OBJ) $(REPLAY_OBJ) $(BUILD)/tests/inject/fail.o: $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(Q)$(CC) -D_GNU_SOURCE -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(filter %/fail.c,$^) $(LIBBMC) $(LDLIBS)
+	$(Q)$(CC) $(TEST_CPPFLAGS) $(CFLAGS:-O%=-O1) -MMD -MP -c -o $@ $<
 
+PUBLIC = test_api test_api_generate test_api_draft test_api_beam test_api_threads test_api_faults
+$(foreach t,$(PUBLIC),$(call object_of,$t)) $(BUILD)/tests/inject/fail.o: private TEST_CPPFLAGS = -D_GNU_SOURCE -Ilib -I.
+$(PUBLIC:%=$(BUILD)/tests/%): $(LIBBMC)
+$(BUILD)/tests/test_api_faults: $(BUILD)/tests/inject/fail.o
+$(call object_of,test_abi): private TEST_CPPFLAGS = -I.
 $(BUILD)/tests/test_abi: $(LIBBMC_SO)
-	@mkdir -p $(@D)
-	$(Q)$(CC) -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(LIBBMC_SO) -Wl,-rpath,$(abspath $(@D)/../$(if $(filter lib/%,$(LIBBMC_SO)),../../lib,))
+$(BUILD)/tests/test_abi: private LDFLAGS += -Wl,-rpath,$(abspath $(dir $(LIBBMC_SO)))
 
-# Tests the output of bmc-tune for given figures: links its objects except main().
-$(BUILD)/tests/test_tune_report: $(call parts_of,tune) $(BUILD)/cmd/plot.o $(CMD_SHARED) $(CORE)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -I. -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(filter %.o,$^) $(CORE) $(LDLIBS)
-
-# bmc-spec with another backend.
-$(BUILD)/tests/poisoned_spec: $(SPEC_PARTS) $(BUILD)/cmd/spec/bmc-spec.o $(CMD_SHARED) $(CORE)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -rdynamic -Wl,--wrap=cpu_backend \
-	    -o $@ $(unit_file) $(filter %.o,$^) $(CORE) $(LDLIBS)
-	@ln -sfn $(abspath models.d) $(BUILD)/models.d
-
-$(BUILD)/tests/test_files: $(CMD_SHARED) $(CORE)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -I. -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(filter %.o,$^) $(CORE) $(LDLIBS)
+# Test parts of programs, all objects but main(); bmc-spec with another backend.
+$(BUILD)/tests/test_tune_report: $(call parts_of,tune) $(BUILD)/cmd/plot.o $(CMD_SHARED)
+$(BUILD)/tests/test_files: $(CMD_SHARED)
+$(BUILD)/tests/poisoned_spec: $(SPEC_PARTS) $(BUILD)/cmd/spec/bmc-spec.o $(CMD_SHARED) | $(BUILD)/models.d
+$(BUILD)/tests/poisoned_spec: private LDFLAGS += -rdynamic -Wl,--wrap=cpu_backend
+$(BUILD)/models.d:
+	@ln -sfn $(abspath models.d) $@
 
 # Counts every copy of the library, to compare with its own counters.
-$(BUILD)/tests/test_copies: LDFLAGS += $(foreach f,memcpy memmove vm_get vm_free vm_reserve vm_release,-Wl,--wrap=$f)
-$(BUILD)/tests/test_prepare: LDFLAGS += -Wl,--wrap=vm_get -Wl,--wrap=vm_commit
+$(BUILD)/tests/test_copies: private LDFLAGS += $(foreach f,memcpy memmove vm_get vm_free vm_reserve vm_release,-Wl,--wrap=$f)
+$(BUILD)/tests/test_prepare: private LDFLAGS += -Wl,--wrap=vm_get -Wl,--wrap=vm_commit
 
-$(filter-out $(PUBLIC) %/test_abi %/test_tune_report %/test_files %/poisoned_spec,$(UNIT)): $(CORE)
+# Fuzz targets run over the files of a corpus.
+$(foreach f,$(FUZZ_SRC),$(eval $(call replay_of,$f): $(BUILD)/$(f:.c=.o) $(BUILD)/tests/fuzz/support/replay.o))
+$(foreach o,$(UNIT_OBJ),$(eval $(BUILD)/tests/$(basename $(notdir $o)): $o))
+$(filter-out $(addprefix $(BUILD)/tests/,test_abi $(PUBLIC)),$(UNIT)) $(REPLAY): $(CORE)
+$(UNIT) $(REPLAY):
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(CORE) $(LDLIBS)
-
-# Fuzz targets, run over the files of a corpus.
-$(foreach f,$(FUZZ_SRC),$(eval $(call replay_of,$f): $f))
-$(REPLAY): tests/fuzz/support/replay.c $(CORE)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(filter %.c,$^) $(CORE) $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a %.so,$^) $(LDLIBS)
 
 # Drivers of the bench scripts, built by these.
 $(BUILD)/bench/%: tests/bench/%.c tests/bench/bench.h $(CORE)
@@ -381,4 +374,4 @@ $(BUILD)/cmd/%.o: cmd/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd $(CFLAGS) -MMD -MP -c -o $@ $<
 
--include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT:=.d) $(REPLAY:=.d)
+-include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_OBJ:.o=.d) $(REPLAY_OBJ:.o=.d)
