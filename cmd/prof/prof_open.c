@@ -70,7 +70,6 @@ static int open_contenders(struct prof *prof, const char *list, struct err *err)
     list = list ? list : o->kv ? o->kv : prof_default_kv[o->command];
     opt_no_empty_entry(&prof_program, "--kv", list);
     free(prof->texts);
-    kv_chosen_types_release(&prof->kv_chosen);
     prof->n_contenders = 0;
     prof->texts = strdup(list);
     if (!prof->texts)
@@ -356,5 +355,6 @@ void prof_close(struct prof *prof)
     model_close(prof->model);
     tuned_close(&prof->tuned);
     free(prof->texts);
+    kv_chosen_types_release(&prof->kv_chosen);
     json_decref(prof->rows);
 }
