@@ -1,13 +1,18 @@
 # Random combinations of what speculative decoding is combined with: drafters, draft shapes, cache policies and types, windows,
-# batches, prefix caches, snapshots, constraints, samplers, penalties. All give the ids and the logits of bmc-gen's plain decoding.
+# batches, prefix caches, snapshots, constraints, samplers, penalties, ranks, KV offload, and kernel sets, one for each process. All give
+# the ids and the logits of bmc-gen's plain decoding.
 #
 #   BMC_SEED=N   the seed of the last test, which is random otherwise, and printed
 load ../helper
+load ../ranks/mpi
 
 FAMILIES="mistral gemma3 gemma4-heads cohere2 llama4 gpt-oss deepseek-v2-moe qwen3next falcon-h1 lfm2"
 
 setup_file() {
     local name head heads=$FIXTURES/heads
+    export SETS
+    SETS=$(isas | sed 's/\<blas\>//') # OpenBLAS has sums of its own
+    [ "$BMC_FULL" = 1 ] || SETS=${SETS/ref /} # slow, and compared with the other sets elsewhere
     cd "$BATS_FILE_TMPDIR" || return 1
     mkdir target mtp pard
     ln -s "$heads"/target/* "$FIXTURES"/models/llama-3-like/tokenizer* target/
@@ -43,14 +48,23 @@ setup_file() {
 }
 
 setup() {
-    mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return 1
+    mkdir "$BATS_TEST_TMPDIR/here" "$BATS_TEST_TMPDIR/tmp" && cd "$BATS_TEST_TMPDIR/here" || return 1
+    export OMPI_MCA_btl_vader_backing_directory=$BATS_TEST_TMPDIR/tmp
     ln -s "$BATS_FILE_TMPDIR"/{*.bmc,*.scales,*.family,in,long,corpus} .
 }
 
 # pick VARIABLE VALUE..: sets it to one of the values.
 pick() { printf -v "$1" %s "${@:2+RANDOM%($#-1):1}"; }
 
-# draw [FAMILY]: sets target, plain (the file of bmc-gen), requests, prompt, drafter, shape, policy, type and sampling. The family's draft is the model itself, quantised.
+# on PROGRAM OPTION..: runs it on one of the kernel sets. (Not in a pipeline, whose processes draw numbers that do not follow from the seed.)
+on() {
+    local isa
+    # shellcheck disable=SC2086 # words
+    pick isa $SETS
+    "$@" --isa "$isa" --precision "$precision"
+}
+
+# draw [FAMILY]: sets target, plain (the file of bmc-gen), requests, prompt, drafter, shape, policy, type, precision and sampling. The family's draft is the model itself, quantised.
 draw() {
     target=target.bmc plain=target.bmc requests=in prompt=long
     pick drafter "-d eagle.bmc" "-d eagle3.bmc" "-d speculators.bmc" "-d peagle.bmc" "-d self" "-d pard.bmc" "-d model.bmc" --lookup --suffix --recycle \
@@ -58,7 +72,8 @@ draw() {
         "--suffix -d pard.bmc" "--lookup -d self" "--lookup -d model.bmc"
     if [ $# -gt 0 ]; then
         pick drafter --lookup --suffix --recycle "-d $1-q8_0.bmc" "-d $1.bmc" "--suffix -d $1-q8_0.bmc" "--lookup -d $1-q8_0.bmc"
-        target=$1.bmc plain=$1.bmc requests=in.family prompt=long.family
+        pick target "$1.bmc" "$1-q8_0.bmc"
+        plain=$target requests=in.family prompt=long.family
     fi
     [[ $drafter != *self* ]] || target=self.bmc
     pick shape "-k $((1 + RANDOM % 9))" "-k $((10 + RANDOM % 7))" "" "-k bass" "--tree $((2 + RANDOM % 25))" "--tree 26" "--tree $((27 + RANDOM % 22))" "--tree auto"
@@ -69,6 +84,7 @@ draw() {
     pick type f32 f32 bf16 f16 q8 q4 q4h
     # SCALES becomes MODEL.scales
     [ $# -gt 0 ] || pick type "$type" "$type" "$type" "$type" q8:scales=SCALES q4:scales=SCALES
+    pick precision f32 int8
     pick always --always --always ""
     pick sampling "" "" "--temp 0.8 --seed 3" "--temp 1.3 --top-k 0 --min-p 0 --seed 4" "--temp 1 --xtc-probability 0.5 --typical-p 0.9 --dynatemp-range 0.4" \
         "--temp 1 --mirostat 2 --mirostat-ent 3 --seed 5"
@@ -98,11 +114,13 @@ batch() {
     [[ $limit = *shift* ]] || limit+=" --kv $policy"
     rm -rf cache
     # shellcheck disable=SC2086 # words
-    bmc-gen --no-spec -q -m $plain --jsonl -np 1 --cache-type ${type/SCALES/$plain.scales} ${limit/--kv $policy/} $option $sampling --stats plain.json <$requests 2>refused | jq -c '[.ids, .finish, .error]' >want
+    on bmc-gen --no-spec -q -m $plain --jsonl -np 1 --cache-type ${type/SCALES/$plain.scales} ${limit/--kv $policy/} $option $sampling --stats plain.json <$requests >results 2>refused
+    jq -c '[.ids, .finish, .error]' <results >want
     for again in 1 ${cache:+2}; do
         # shellcheck disable=SC2086
-        bmc-spec -q -m $target $drafter $shape $always --jsonl -np $((1 + RANDOM % 5)) --cache-type ${type/SCALES/$target.scales} $limit $option $sampling $drafting $cache --stats stats.json \
-            <$requests 2>err | jq -c '[.ids, .finish, .error]' >got
+        on bmc-spec -q -m $target $drafter $shape $always --jsonl -np $((1 + RANDOM % 5)) --cache-type ${type/SCALES/$target.scales} $limit $option $sampling $drafting $cache --stats stats.json \
+            <$requests >results 2>err
+        jq -c '[.ids, .finish, .error]' <results >got
         sed 's/^bmc-spec:/bmc-gen:/' err | cmp -s - refused || fail "$drafter $shape $limit: $(cat err)"
         # Models that cannot do that refuse it alike.
         [ -s want ] && [ ! -s refused ] || continue
@@ -117,23 +135,54 @@ snapshot() {
     local other long first type=${type%:*} # that of the snapshot is the default
     pick other bmc:r=32 reserve:r=16 paged:32 segment upfront
     pick first 1 8 30 90
+    [[ ! $target =~ ^(gpt-oss|deepseek) ]] || pick policy "$policy" headwise:ram=300K,group=1 # whose KV heads can be offloaded
     long=$(cut -d ' ' -f "1-$first" $prompt)
     # shellcheck disable=SC2086 # words
-    bmc-gen --no-spec -q -m $plain --kv "$other" --cache-type "$type" --prompt-ids "$long" -n 12 --ids $sampling --save-kv a.kv >/dev/null
-    bmc-gen --no-spec -q -m $plain --load-kv a.kv --prompt-ids "7 8" -n 30 --ids --save-kv b.kv --stats plain.json >want
+    on bmc-gen --no-spec -q -m $plain --kv "$other" --cache-type "$type" --prompt-ids "$long" -n 12 --ids $sampling --save-kv a.kv >/dev/null
+    on bmc-gen --no-spec -q -m $plain --load-kv a.kv --prompt-ids "7 8" -n 30 --ids --save-kv b.kv --stats plain.json >want
     # shellcheck disable=SC2086 # words
-    bmc-spec -q -m $target $drafter $shape $always --kv "$policy" --load-kv a.kv --prompt-ids "7 8" -n 30 --ids --save-kv c.kv --stats stats.json >got
+    on bmc-spec -q -m $target $drafter $shape $always --kv "$policy" --load-kv a.kv --prompt-ids "7 8" -n 30 --ids --save-kv c.kv --stats stats.json >got
     check "snapshot of $first tokens by $other: $drafter $shape $always --cache-type $type --kv $policy"
-    bmc-gen --no-spec -q -m $plain --load-kv b.kv --prompt-ids "9" -n 9 --ids --stats plain.json >want
+    on bmc-gen --no-spec -q -m $plain --load-kv b.kv --prompt-ids "9" -n 9 --ids --stats plain.json >want
     # shellcheck disable=SC2086
-    bmc-spec -q -m $target $drafter $shape $always --load-kv c.kv --prompt-ids "9" -n 9 --ids --stats stats.json >got
+    on bmc-spec -q -m $target $drafter $shape $always --load-kv c.kv --prompt-ids "9" -n 9 --ids --stats stats.json >got
     check "snapshot of speculation: $drafter $shape $always --cache-type $type --kv $policy"
     rm ./*.kv
 }
 
+# A batch over ranks, each on a kernel set of its own, or with KV offload; with drafts and without, where it can with a prefix cache, which a
+# second run finds.
+spread() { # WAY FAMILY
+    local target=$2-q8_0.bmc type precision sampling program drafter="" shape="" always="" drafted=0 accepted=0 more accepted_more first last again option cache=""
+    pick type f32 f16 q8 q6 q4 q8_channel
+    pick precision f32 int8 int8
+    pick sampling "" "--temp 0.8 --seed 3"
+    pick program bmc-gen "bmc-spec --suffix --always -k 5" "bmc-spec --recycle --always --tree 6"
+    [[ $1 != data && $1 != offload ]] || cache="--prefix-cache cache"
+    rm -rf cache
+    # shellcheck disable=SC2206 # words
+    option=(-q -m "$target" --jsonl --cache-type "$type" $sampling)
+    on bmc-gen --no-spec "${option[@]}" -np 1 --stats plain.json <in.family >results
+    jq -c '[.ids, .finish, .error]' <results >want
+    option+=(-np $((1 + RANDOM % 3)) --stats stats.json --precision "$precision")
+    for again in 1 ${cache:+2}; do
+        pick first $SETS
+        pick last $SETS
+        # shellcheck disable=SC2086
+        if [ "$1" = offload ]; then
+            "$BMC_BIN"/$program "${option[@]}" --isa "$first" --kv headwise:ram=300K,group=1 $cache
+        else
+            mpirun -n 1 "$BMC_BIN"/$program "${option[@]}" -t 1 --parallelism $1 $cache --isa "$first" : \
+                -n 1 "$BMC_BIN"/$program "${option[@]}" -t 1 --parallelism $1 $cache --isa "$last"
+        fi <in.family | jq -c '[.ids, .finish, .error]' >got
+        check "$again: $program, $1 on $first and $last: ${option[*]}"
+    done
+    [ -z "$cache" ] || [ "$(jq .prefix_cache_hit_tokens stats.json)" -ge 32 ] || fail "$(<stats.json)"
+}
+
 # crossings SEED N [FAMILY ..]: so many random combinations, with one of the families.
 crossings() {
-    local target plain requests prompt drafter shape policy type always sampling what more accepted_more drafted=0 accepted=0 hits=0 hit_runs=0
+    local target plain requests prompt drafter shape policy type precision always sampling what more accepted_more drafted=0 accepted=0 hits=0 hit_runs=0
     local family="" count=$2
     RANDOM=$1
     shift 2
@@ -164,4 +213,17 @@ crossings() {
 @test "random combinations for models with windows, experts, latent attention and recurrent layers" {
     # shellcheck disable=SC2086 # words
     crossings "${BMC_SEED:-3}" "$((${BMC_FULL:-0} ? 200 : 12))" $FAMILIES
+}
+
+@test "ranks, KV offload, prefix caches and drafts on random kernel sets" {
+    local way ways=(tensor data pipeline expert) seed=${BMC_SEED:-$RANDOM} family
+    needs_mpi
+    echo "# seed $seed"
+    RANDOM=$seed
+    for ((i = 0; i < (${BMC_FULL:-0} ? 60 : 1); i++)); do
+        for way in "${ways[(seed + i) % 4]}" offload; do
+            pick family gpt-oss deepseek-v2-moe
+            spread $way "$family"
+        done
+    done
 }
