@@ -299,9 +299,11 @@ $(BUILD)/tests/test_prepare: private LDFLAGS += -Wl,--wrap=vm_get -Wl,--wrap=vm_
 $(foreach f,$(FUZZ_SRC),$(eval $(call replay_of,$f): $(BUILD)/$(f:.c=.o) $(BUILD)/tests/fuzz/support/replay.o))
 $(foreach o,$(UNIT_OBJ),$(eval $(BUILD)/tests/$(basename $(notdir $o)): $o))
 $(filter-out $(addprefix $(BUILD)/tests/,test_abi $(PUBLIC)),$(UNIT)) $(REPLAY): $(CORE)
+# Two hundred links: by the faster linker, if it is there.
+GOLD := $(if $(shell command -v $(CROSS)ld.gold),-fuse-ld=gold)
 $(UNIT) $(REPLAY):
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a %.so,$^) $(LDLIBS)
+	$(Q)$(CC) $(GOLD) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a %.so,$^) $(LDLIBS)
 
 # Drivers of the bench scripts, built by these.
 $(BUILD)/bench/%: tests/bench/%.c tests/bench/bench.h $(CORE)
