@@ -67,10 +67,10 @@ void gen_spec_print(const struct gen *gen)
         fprintf(
             stderr,
             "speculation      = %s, %s of at most %zu: %zu of %zu draft tokens accepted, mean accepted "
-            "length %.3f, %zu pause%s%s\n",
+            "length %.3f, %zu pause%s%s%s\n",
             gen->drafter->name, shape_name(gen), spec_max_draft(&gen->drafting), s->accepted,
             s->drafted, ratio((double)s->tokens, (double)s->steps), s->pauses,
-            s->pauses == 1 ? "" : "s",
+            s->pauses == 1 ? "" : "s", gen->counts ? " (rank 0 only)" : "",
             gen->drafting.simulate >= 0 ? "; acceptance is SIMULATED, the text is meaningless" : "");
 }
 

@@ -329,7 +329,7 @@ int session_forward(struct session *s, int threads, struct err *err)
     return session_forward_step(s, &step, threads, err);
 }
 
-static void commit_entries(struct session *s, size_t seq, size_t rows)
+void session_commit(struct session *s, size_t seq, size_t rows)
 {
     COMMAND(s, COMMAND_COMMIT, seq, rows);
     kv_commit(s->kv, seq, rows);
@@ -341,7 +341,7 @@ void session_accept(struct session *s, size_t seq, const size_t *row, size_t n)
     while (leading < n && row[leading] == leading)
         leading++;
     if (leading == n) { /* the accepted entries are consecutive: none has to move */
-        commit_entries(s, seq, n);
+        session_commit(s, seq, n);
         return;
     }
     COMMAND(s, COMMAND_ACCEPT, seq, n);
@@ -355,7 +355,7 @@ int session_run(struct session *s, int threads, struct err *err)
     if (session_forward(s, threads, err) < 0)
         return -1;
     for (size_t i = 0; i < n; i++)
-        commit_entries(s, s->query[i].seq, s->query[i].rows);
+        session_commit(s, s->query[i].seq, s->query[i].rows);
     return 0;
 }
 

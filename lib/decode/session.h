@@ -136,6 +136,9 @@ int session_forward_step(struct session *session, const struct step *step, int t
  * from the sequence's first token in the batch; drops the others. */
 void session_accept(struct session *session, size_t seq, const size_t *row, size_t n);
 
+/* Commits the first n pending entries of a sequence; drops the others. */
+void session_commit(struct session *session, size_t seq, size_t n);
+
 /* Runs a forward pass over the batch and commits all its KV entries. */
 int session_run(struct session *session, int threads, struct err *err) MUST_USE;
 

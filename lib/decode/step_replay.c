@@ -17,7 +17,6 @@ struct step_replay {
     struct step_strategy strategy; /* strategy.arg points to this struct */
     struct replayed *slot;         /* [slots] */
     float *logits;                 /* [LOGIT_ROWS][vocab] */
-    size_t *row;                   /* 0, 1, 2 ..: all rows of a pass */
 };
 
 /* Draws the next token, and ends the request if it is not the expected one. */
@@ -86,7 +85,7 @@ static int replay_step(void *arg, struct loop *loop, struct err *err)
         if (draw_all(replay, loop, slot, &replay->slot[i], err) < 0)
             return -1;
         if (slot->busy && replay->slot[i].n) /* KV entries of a request that ended are gone already */
-            session_accept(loop->session, slot->seq, replay->row, replay->slot[i].n);
+            session_commit(loop->session, slot->seq, replay->slot[i].n);
     }
     loop->stats->decode_ms += clock_ms() - start;
     return 0;
@@ -101,12 +100,8 @@ int step_replay_open(struct step_replay **out, const struct session *session, st
         .name = "replay", .width = 1, .first = draw, .step = replay_step, .arg = replay};
     replay->slot = mem_alloc(session_options(session)->batch, sizeof *replay->slot);
     replay->logits = mem_alloc(LOGIT_ROWS, session_vocab(session) * sizeof *replay->logits);
-    replay->row = mem_alloc(session_max_tokens(session), sizeof *replay->row);
-    if (replay->slot && replay->logits && replay->row) {
-        for (size_t i = 0; i < session_max_tokens(session); i++)
-            replay->row[i] = i;
+    if (replay->slot && replay->logits)
         return 0;
-    }
     step_replay_close(replay);
     *out = NULL;
     return err_no_memory(err, "%d rows of logits", LOGIT_ROWS);
@@ -118,7 +113,6 @@ void step_replay_close(struct step_replay *replay)
         return;
     free(replay->slot);
     free(replay->logits);
-    free(replay->row);
     free(replay);
 }
 

@@ -387,7 +387,7 @@ static int run_level(struct level_drafter *d, const struct draft_request *reques
             continue;
         if (d->computed)
             d->computed(d, &request[a], level_begin(request[a].draft, level));
-        session_accept(d->session, request[a].slot, &(size_t){0}, draft_is_chain(&request[a]));
+        session_commit(d->session, request[a].slot, draft_is_chain(&request[a]));
     }
     return check_finite(d, n_rows, err);
 }

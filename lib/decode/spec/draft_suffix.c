@@ -7,7 +7,6 @@
  * most FACTOR times as many tokens as the match, as long matches predict more. */
 #include "base/mem.h"
 #include "decode/spec/drafter.h"
-#include "decode/spec/match_rates.h"
 #include "decode/spec/suffix_index.h"
 
 enum { FACTOR = 4 };
@@ -25,6 +24,14 @@ struct tried_draft {
     uint8_t class[TRIED];
 };
 
+enum { MATCH_LENGTHS = 7, MATCH_SHARES = 4 };
+
+/* How often a token is right that followed an earlier occurrence of the last tokens, by the length of the match and by how many occurrences
+ * agree: learnt from all drafts of a run, verified or not, since the text shows what would have been accepted. */
+struct match_rates {
+    double reached[MATCH_LENGTHS][MATCH_SHARES], right[MATCH_LENGTHS][MATCH_SHARES];
+};
+
 struct suffix {
     struct drafter drafter;
     struct suffix_index *pool;        /* the sequences of the run */
@@ -33,6 +40,45 @@ struct suffix {
     struct tried_draft *tried;        /* [slots] */
     struct match_rates rates;
 };
+
+#define MATCH_DECAY  0.995 /* of earlier tokens of a class, per token */
+#define MATCH_WEIGHT 4.0   /* tokens of a class for which the rate to begin with counts */
+
+/* Rates to begin with, by match_class(): lower than those of chats, translations and summaries of small models. */
+static const double first_rates[MATCH_LENGTHS][MATCH_SHARES] = {
+    {0.20, 0.30, 0.40, 0.60}, {0.25, 0.35, 0.50, 0.70}, {0.30, 0.40, 0.60, 0.75},
+    {0.35, 0.45, 0.70, 0.85}, {0.40, 0.50, 0.80, 0.90}, {0.50, 0.60, 0.88, 0.95},
+    {0.60, 0.70, 0.92, 0.97},
+};
+
+/* The class of a draft token: the tokens before it that match, those drafted included, and the occurrences of which
+ * `agree` of `all` go on with it. */
+static uint8_t match_class(size_t length, size_t agree, size_t all)
+{
+    static const size_t longest[MATCH_LENGTHS - 1] = {2, 3, 5, 8, 15, 31};
+    size_t row = 0;
+    while (row < MATCH_LENGTHS - 1 && length > longest[row])
+        row++;
+    const size_t share = agree < all ? 2 * agree >= all : all < 3 ? 2 : 3;
+    return (uint8_t)(row * MATCH_SHARES + share);
+}
+
+/* The probability that a token of the class is right; before anything was learnt a low one. */
+static double match_rate(const struct match_rates *rates, uint8_t class)
+{
+    const size_t row = class / MATCH_SHARES, share = class % MATCH_SHARES;
+    return (rates->right[row][share] + MATCH_WEIGHT * first_rates[row][share]) /
+           (rates->reached[row][share] + MATCH_WEIGHT);
+}
+
+/* After the text has reached a draft token, all of those before it being right. */
+static void match_rates_add(struct match_rates *rates, uint8_t class, bool right)
+{
+    double *n = &rates->reached[class / MATCH_SHARES][class % MATCH_SHARES],
+           *n_right = &rates->right[class / MATCH_SHARES][class % MATCH_SHARES];
+    *n = MATCH_DECAY * *n + 1;
+    *n_right = MATCH_DECAY * *n_right + right;
+}
 
 /* Occurrences that drafts are made from, longest match first. */
 struct source {
