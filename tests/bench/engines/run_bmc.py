@@ -1,0 +1,38 @@
+"""Our library through its Python package: --kv and --precision as in bmc-gen; the cache has the type of the weights."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../lib/python"))
+import driver  # noqa: E402
+
+options = driver.options(("kv", "bmc"), ("precision", ""))
+import bmc  # noqa: E402
+
+model = bmc.Model(options.model)
+sessions = {}
+
+
+def session(sequences, beams):
+    if (sequences, beams) not in sessions:
+        for old in sessions.values():
+            old.close()
+        sessions.clear()
+        more = {"beams": beams} if beams > 1 else {}
+        sessions[sequences, beams] = bmc.Batch(model, sequences, threads=options.threads, context=options.context, kv=options.kv,
+                                               cache_type=options.type, precision=options.precision or options.type, prefix_cache_bytes=0, drafter="none", **more)
+    return sessions[sequences, beams]
+
+
+def generate(prompts, new, beams):
+    batch = session(len(prompts), beams)
+    before, clock = batch.stats(), driver.Clock()
+    answers = batch.run([{"ids": p, "n": new, "ignore_eos": True, "temp": 0} for p in prompts])
+    answer, after = clock.answer([list(one.ids) for one in answers]), batch.stats()
+    if beams == 1:
+        answer["first"] = (after["prompt_ms"] - before["prompt_ms"]) / 1000
+        answer["after"] = sum(len(row) - 1 for row in answer["tokens"])
+    return answer
+
+
+driver.serve({"bmc": bmc.version()}, generate)
