@@ -40,7 +40,7 @@ llama_driver() {
 
 # command_of ENGINE FOLDER TYPE: its driver's command, or nothing if the engine is not given.
 command_of() {
-    common="--type $3 --threads $threads --batch $BATCH --context $CONTEXT"
+    common="--type $3 --threads $threads --sequences $BATCH --context $CONTEXT"
     file=$2.gguf cache=f16
     [ "$3" != f32 ] || cache=f32
     case $1 in

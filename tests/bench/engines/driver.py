@@ -19,7 +19,7 @@ def options(*more):
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--type", choices=("f32", "bf16"), default="bf16")
-    for name, value in (("threads", os.cpu_count()), ("batch", 128), ("context", 2304)):
+    for name, value in (("threads", os.cpu_count()), ("sequences", 128), ("context", 2304)):
         parser.add_argument("--" + name, type=int, default=value)
     for name, value in more:
         parser.add_argument("--" + name, default=value)

@@ -8,7 +8,7 @@ import openvino  # noqa: E402
 import openvino_genai as genai  # noqa: E402
 
 scheduler = genai.SchedulerConfig()
-scheduler.cache_size, scheduler.max_num_seqs, scheduler.enable_prefix_caching = int(options.space), options.batch, False
+scheduler.cache_size, scheduler.max_num_seqs, scheduler.enable_prefix_caching = int(options.space), options.sequences, False
 hint = {"f32": openvino.Type.f32, "bf16": openvino.Type.bf16}[options.type]
 model = genai.ContinuousBatchingPipeline(options.model, scheduler, "CPU", {
     "INFERENCE_NUM_THREADS": options.threads, "INFERENCE_PRECISION_HINT": hint, "KV_CACHE_PRECISION": hint, "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0})

@@ -15,7 +15,7 @@ def main():
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import BeamSearchParams
 
-    model = LLM(options.model, dtype="float32" if options.type == "f32" else "bfloat16", max_model_len=options.context, max_num_seqs=options.batch,
+    model = LLM(options.model, dtype="float32" if options.type == "f32" else "bfloat16", max_model_len=options.context, max_num_seqs=options.sequences,
                 enable_prefix_caching=False, skip_tokenizer_init=False)
 
     def generate(prompts, new, beams):
