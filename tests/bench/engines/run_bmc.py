@@ -18,9 +18,9 @@ def session(sequences, beams):
         for old in sessions.values():
             old.close()
         sessions.clear()
-        more = {"beams": beams} if beams > 1 else {}
-        sessions[sequences, beams] = bmc.Batch(model, sequences, threads=options.threads, context=options.context, kv=options.kv,
-                                               cache_type=options.type, precision=options.precision or options.type, prefix_cache_bytes=0, drafter="none", **more)
+        more = {"beams": beams} if beams > 1 else {"drafter": "none"}
+        sessions[sequences, beams] = bmc.Batch(model, sequences * beams, threads=options.threads, context=options.context, kv=options.kv,
+                                               cache_type=options.type, precision=options.precision or options.type, prefix_cache_bytes=0, **more)
     return sessions[sequences, beams]
 
 
