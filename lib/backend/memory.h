@@ -45,6 +45,9 @@ struct memory_store {
     bool
         ranged; /* quantised with one scale for values from `low` to `high`: quant_rows_quantize_range() */
     float low, high;
+    /* the queries of keys, f32 [n_queries][d], `queries_stride` bytes apart: dtype_from_key(); n_queries 0: none */
+    struct device_addr queries;
+    size_t n_queries, queries_stride;
 };
 
 enum { MEMORY_STORE_ELEMENTS = 4096 }; /* maximum of d where from_type is neither f32 nor `type` */

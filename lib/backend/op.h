@@ -164,7 +164,9 @@ struct op_gate {
 
 struct op_append {
     struct op_arg v;
-    size_t layer; /* of the cache */
+    size_t layer;    /* of the cache */
+    struct op_arg q; /* of the same rows, [heads][d]: keys are quantised to suit them */
+    size_t heads;    /* 0: they are quantised alone */
 };
 
 struct op_attend {

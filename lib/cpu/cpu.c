@@ -92,9 +92,14 @@ static int append_entries(struct backend_pass *pass, const struct op *op, const 
 {
     (void)rows;
     (void)err;
-    for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
+    for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++) {
+        const struct kv_queries own = {op->append.heads
+                                           ? cpu_addr(cpu_row(step, op->append.q, q->first))
+                                           : (struct device_addr){0},
+                                       op->append.q.stride, op->append.heads};
         kv_append(pass->kv, q->seq, op->append.layer, cpu_addr(cpu_row(step, op->in, q->first)),
-                  cpu_addr(cpu_row(step, op->append.v, q->first)), op->in.stride);
+                  cpu_addr(cpu_row(step, op->append.v, q->first)), op->in.stride, &own);
+    }
     return 0;
 }
 

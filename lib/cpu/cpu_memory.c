@@ -112,6 +112,9 @@ static void store_one(void *arg, size_t index)
         const float *row = as_f32(s, from, wide);
         if (s->ranged)
             quant_rows_quantize_range(to, s->type, row, s->d, s->low, s->high);
+        else if (s->n_queries)
+            dtype_from_key(to, s->type, row, s->d, cpu_at(addr_add(s->queries, i * s->queries_stride)),
+                           s->n_queries);
         else
             dtype_from_f32(to, s->type, row, s->d);
         if (cache_type_overflowed(s->type, to, row, s->d))

@@ -351,10 +351,10 @@ int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
 }
 
 void kv_append(struct kv *kv, size_t seq, size_t layer, struct device_addr k, struct device_addr v,
-               size_t stride)
+               size_t stride, const struct kv_queries *queries)
 {
     assert(layer < kv->setup.shape.layers);
-    kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, k, v, stride);
+    kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, k, v, stride, queries);
 }
 
 void kv_prefetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)

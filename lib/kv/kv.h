@@ -313,11 +313,19 @@ size_t kv_rows_bytes(const struct kv *kv, size_t rows);
  * makes them pending. On error the sequence is unchanged. */
 int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
 
+/* The queries of new rows: f32 [rows][heads * head_dim], rows `stride` elements apart, heads a multiple of the KV heads;
+ * heads 0: none. */
+struct kv_queries {
+    struct device_addr at;
+    size_t stride, heads;
+};
+
 /* Writes K and V of a sequence's pending rows in one layer: k and v, in the backend's memory, are f32
  * [pending][kv_heads * head_dim], rows `stride` elements apart. Where V is part of K, `v` is
- * ignored. */
+ * ignored. Keys of 4 to 6 bits are quantised so that their scores with `queries`, those of the same rows, are accurate;
+ * NULL: each alone. */
 void kv_append(struct kv *kv, size_t seq, size_t layer, struct device_addr k, struct device_addr v,
-               size_t stride);
+               size_t stride, const struct kv_queries *queries);
 
 /* Fills *view with the committed and pending rows of KV heads [head, head + heads) of a layer.
  * Thread-safe. */

@@ -37,7 +37,8 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *la
                               (const struct kv_row_source[]){
                                   {addr_add(layer[l].k, first * k), layer[l].types.k, k, stored * k},
                                   {addr_add(layer[l].v, first * v), layer[l].types.v, v, stored * v},
-                              });
+                              },
+                              NULL);
     }
     if (!same)
         atomic_fetch_add(&kv->converted_rows, kv->n_heads * rows);

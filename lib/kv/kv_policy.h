@@ -74,7 +74,8 @@ struct kv_policy {
     /* Writes rows [n + first, n + first + rows) of one layer, allocated by ensure(), from f32
      * [rows][kv_heads * head_dim] with `stride` elements between rows. Usually kv_rows_append(). */
     void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                   struct device_addr k, struct device_addr v, size_t stride);
+                   struct device_addr k, struct device_addr v, size_t stride,
+                   const struct kv_queries *queries);
 
     /* Implements kv_view(): fills the spans and `offset` of a view of heads [head, head + heads) of
      * the sequence's first `valid` rows, and `padded`, `sink` and `recent` if they are not 0.

@@ -23,9 +23,10 @@ static void store_rows(struct appending *a)
     a->n = 0;
 }
 
-/* Adds the new rows of a head, number `h` of its matrix, to the list: runs of consecutive rows that the cache keeps. */
+/* Adds the new rows of a head, number `h` of its matrix, to the list: runs of consecutive rows that the cache keeps.
+ * `queries` are those of this head. */
 static void append_head(struct appending *a, size_t head, size_t h, size_t d,
-                        const struct kv_row_source *source)
+                        const struct kv_row_source *source, struct kv_queries queries)
 {
     const struct kv *kv = a->kv;
     const bool same = source->type == kv->head[head].type && source->type != DTYPE_F32;
@@ -58,12 +59,15 @@ static void append_head(struct appending *a, size_t head, size_t h, size_t d,
             .ranged = range != NULL,
             .low = range ? range->low : 0,
             .high = range ? range->high : 0,
+            .queries = addr_add(queries.at, i * queries.stride * sizeof(float)),
+            .n_queries = queries.heads,
+            .queries_stride = queries.stride * sizeof(float),
         };
     }
 }
 
 size_t kv_rows_store(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                     const struct kv_row_source from[2])
+                     const struct kv_row_source from[2], const struct kv_queries *queries)
 {
     const struct kv_sizes *sizes = kv_layer_sizes(kv, layer);
     struct appending a;
@@ -73,22 +77,28 @@ size_t kv_rows_store(struct kv *kv, size_t seq, size_t layer, size_t first, size
     a.rows = rows;
     a.kept_bytes = 0;
     a.n = 0;
+    struct kv_queries own = queries ? *queries : (struct kv_queries){0};
+    own.heads /= sizes->kv_heads;
     for (size_t h = 0; h < sizes->kv_heads; h++) {
-        append_head(&a, kv_k_head(kv, layer, h), h, sizes->head_dim, &from[KV_K]);
+        append_head(&a, kv_k_head(kv, layer, h), h, sizes->head_dim, &from[KV_K], own);
+        own.at = addr_add(own.at, own.heads * sizes->head_dim * sizeof(float));
         if (!sizes->v_dim)
-            append_head(&a, kv_v_head(kv, layer, h), h, sizes->head_dim, &from[KV_V]);
+            append_head(&a, kv_v_head(kv, layer, h), h, sizes->head_dim, &from[KV_V],
+                        (struct kv_queries){0});
     }
     store_rows(&a);
     return a.kept_bytes;
 }
 
 void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                    struct device_addr k, struct device_addr v, size_t stride)
+                    struct device_addr k, struct device_addr v, size_t stride,
+                    const struct kv_queries *queries)
 {
     const struct kv_sizes *sizes = kv_layer_sizes(kv, layer);
     const size_t row = stride * sizeof(float), head = sizes->head_dim * sizeof(float);
     kv_rows_store(kv, seq, layer, first, rows,
-                  (const struct kv_row_source[]){{k, DTYPE_F32, row, head}, {v, DTYPE_F32, row, head}});
+                  (const struct kv_row_source[]){{k, DTYPE_F32, row, head}, {v, DTYPE_F32, row, head}},
+                  queries);
     atomic_fetch_add(&kv->converted_rows, kv_matrices(sizes) * sizes->kv_heads * rows);
 }
 

@@ -10,17 +10,18 @@ enum { KV_CHUNK_ROWS = 64 };
 /* Implementations of append() and accept() of struct kv_policy, for policies with row_at(). The
  * accept() compacts rows and frees nothing. */
 void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                    struct device_addr k, struct device_addr v, size_t stride);
+                    struct device_addr k, struct device_addr v, size_t stride,
+                    const struct kv_queries *queries);
 
 /* The same of rows of a type, with `row` bytes from one to the next and `head` from one head to the next: those of K and
- * of V. Returns the bytes of the new entries that the cache keeps. */
+ * of V; `queries`, or NULL, are as of kv_append(). Returns the bytes of the new entries that the cache keeps. */
 struct kv_row_source {
     struct device_addr at;
     enum dtype type;
     size_t row, head;
 };
 size_t kv_rows_store(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                     const struct kv_row_source from[2]);
+                     const struct kv_row_source from[2], const struct kv_queries *queries);
 void kv_rows_compact(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n);
 
 /* A list of copies within the backend's memory, which are made, and added to the statistic copied_bytes, whenever

@@ -197,6 +197,13 @@ static size_t attn_shape_of(struct builder *b, size_t first_head)
     return i;
 }
 
+/* True if the queries beside a layer's keys are all that attend to these: no other layer's, which another rank may have, and
+ * none in the space of latent vectors. */
+static bool quantize_for_queries(const struct builder *b)
+{
+    return !b->own.latent->kv_rank && !config_kv_read_from(b->c, b->layer, b->layer + 1, b->c->layers);
+}
+
 /* context = attention(q, cache) */
 static void attend(struct builder *b, const struct attention_args *a)
 {
@@ -204,7 +211,7 @@ static void attend(struct builder *b, const struct attention_args *a)
     b->phase = PHASE_ATTENTION;
     if (b->plan->owns_kv) {
         append_op(b, OP_APPEND, a->k, a->k, config_kv_width(&b->own))->append =
-            (struct op_append){a->v, kv_index_of(b)};
+            (struct op_append){a->v, kv_index_of(b), a->q, quantize_for_queries(b) ? b->own.heads : 0};
         if (b->f->relay)
             append_op(b, OP_KEEP_KV, a->k, a->v, config_kv_width(&b->own));
     }

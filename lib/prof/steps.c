@@ -91,7 +91,7 @@ static int fill_depth(struct stepper *s, size_t depth, struct err *err)
             rc = *s->run->interrupted ? err_code(err, ERR_INTERRUPTED, "interrupted")
                                       : kv_ensure(kv, seq, rows, err);
             for (size_t l = 0; rc == 0 && l < shape->layers; l++)
-                kv_append(kv, seq, l, at_row, at_row, 0);
+                kv_append(kv, seq, l, at_row, at_row, 0, NULL);
             if (rc == 0)
                 kv_commit(kv, seq, rows);
         }

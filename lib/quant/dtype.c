@@ -73,24 +73,54 @@ void dtype_to_f32(float *to, enum dtype type, const void *from, size_t n)
     }
 }
 
+/* Rotates queries[n_queries][n], the fifth one added to the first, and so on, and fits an entry of rotated[n] to them. */
+static void fit_rotated(void *to, enum dtype type, const float *rotated, size_t n, const float *queries,
+                        size_t n_queries)
+{
+    float own[KV_FITTED], query[KV_FITTED][KV_FIT_QUERIES] = {0};
+    for (size_t j = 0; j < size_min(n_queries, KV_FIT_QUERIES); j++) {
+        memcpy(own, queries + j * n, n * sizeof *own);
+        for (size_t i = j + KV_FIT_QUERIES; i < n_queries; i += KV_FIT_QUERIES)
+            for (size_t k = 0; k < n; k++)
+                own[k] += queries[i * n + k];
+        hadamard(own, n, hadamard_block(n));
+        for (size_t k = 0; k < n; k++)
+            query[k][j] = own[k];
+    }
+    kv_entry_fit(to, type, rotated, n, query);
+}
+
 /* Rotates x[n], then quantises it. */
-static void from_rotated(void *to, enum dtype type, const float *x, size_t n)
+static void from_rotated(void *to, enum dtype type, const float *x, size_t n, const float *queries,
+                         size_t n_queries)
 {
     float rotated[ROTATED_MOST];
     memcpy(rotated, x, n * sizeof *x);
     hadamard(rotated, n, hadamard_block(n));
-    if (kv_entry_bits(type))
+    if (kv_entry_bits(type)) {
         kv_entry_quantize(to, type, rotated, n);
-    else if (type == DTYPE_KV8)
+        if (n_queries && n <= KV_FITTED)
+            fit_rotated(to, type, rotated, n, queries, n_queries);
+    } else if (type == DTYPE_KV8) {
         kv_entry_quantize8(to, rotated, n);
-    else
+    } else {
         quant_rows_quantize(to, kv_type_multiplied(type), rotated, n);
+    }
+}
+
+void dtype_from_key(void *to, enum dtype type, const float *key, size_t n, const float *queries,
+                    size_t n_queries)
+{
+    if (kv_type_rotated(type))
+        from_rotated(to, type, key, n, queries, n_queries);
+    else
+        dtype_from_f32(to, type, key, n);
 }
 
 void dtype_from_f32(void *to, enum dtype type, const float *from, size_t n)
 {
     if (kv_type_rotated(type)) {
-        from_rotated(to, type, from, n);
+        from_rotated(to, type, from, n, NULL, 0);
         return;
     }
     switch (type) {

@@ -98,6 +98,11 @@ size_t dtype_row_bytes(enum dtype type, size_t n);
 void dtype_to_f32(float *to, enum dtype type, const void *from, size_t n);
 void dtype_from_f32(void *to, enum dtype type, const float *from, size_t n);
 
+/* dtype_from_f32() of a key that queries[n_queries][n] attend to: levels of KV entries of 4, 5 and 6 bits, of up to KV_FITTED
+ * elements, are fit to them (quant/kv_entries.h); the key's own queries stand for those of later positions. */
+void dtype_from_key(void *to, enum dtype type, const float *key, size_t n, const float *queries,
+                    size_t n_queries);
+
 /* True if none of the n elements of a row is infinite or NaN. */
 bool dtype_finite(enum dtype type, const void *from, size_t n);
 

@@ -31,17 +31,22 @@ static inline float sum_lanes(float *x)
     return x[0];
 }
 
+/* The level that is next to z, in units of the scale, with the multiplier m. */
+static inline __attribute__((always_inline)) int level_of(unsigned bits, float z, unsigned m)
+{
+    const float unit = (bits == 4 ? 256.f : (float)(1 << KV_SHIFT(bits)) / 2) / (float)(m + 1);
+    const float middle = (float)(1u << bits) / 2, last = (float)((1u << bits) - 1);
+    const float x = z * unit, at = x + middle;
+    return bits == 4 ? nearest_level(x) : (int)(at < 0 ? 0 : at > last ? last : at);
+}
+
 /* Quantises z[KV_GROUP] / scale with the multiplier m; returns the sum of squared errors, in one order. */
 static inline __attribute__((always_inline)) float try_multiplier(unsigned bits, const float *z,
                                                                   unsigned m, int *q)
 {
-    const float unit = (bits == 4 ? 256.f : (float)(1 << KV_SHIFT(bits)) / 2) / (float)(m + 1);
-    const float middle = (float)(1u << bits) / 2, last = (float)((1u << bits) - 1);
     float error[KV_GROUP];
-    for (size_t i = 0; i < KV_GROUP; i++) {
-        const float x = z[i] * unit, at = x + middle;
-        q[i] = bits == 4 ? nearest_level(x) : (int)(at < 0 ? 0 : at > last ? last : at);
-    }
+    for (size_t i = 0; i < KV_GROUP; i++)
+        q[i] = level_of(bits, z[i], m);
     for (size_t i = 0; i < KV_GROUP; i++) {
         const float e = z[i] - (float)kv_entry_integer(bits, (unsigned)q[i], m);
         error[i] = e * e;
@@ -167,28 +172,102 @@ void kv_entry_quantize8(void *entry, const float *x, size_t n)
     quant_rows_quantize_range(entry, DTYPE_Q8_CHANNEL, x, n, -range, range);
 }
 
+static inline float scale_of(const unsigned char *entry, struct kv_entry_layout at)
+{
+    bf16 scale;
+    memcpy(&scale, entry + at.scale, sizeof scale);
+    return bf16_to_f32(scale);
+}
+
+/* The level of value i, and the multiplier of its group. */
+static inline unsigned stored_level(unsigned bits, const unsigned char *entry,
+                                    struct kv_entry_layout at, size_t i)
+{
+    const size_t block = i / KV_BLOCK, in = i % KV_BLOCK, each = (bits - 4) * (KV_BLOCK / 8);
+    const unsigned low = entry[block * (KV_BLOCK / 2) + in % 16] >> in / 16 * 4 & 15;
+    const unsigned high = each ? entry[at.high + block * each + in % each] >> in / each * (bits - 4) &
+                                     ((1u << (bits - 4)) - 1)
+                               : 0;
+    return low | high << 4;
+}
+
+static inline unsigned stored_multiplier(const unsigned char *entry, struct kv_entry_layout at,
+                                         size_t i)
+{
+    return entry[at.multiplier + i / KV_BLOCK] >> i % KV_BLOCK / KV_GROUP * 4 & 15;
+}
+
 void kv_entry_dequantize(float *to, enum dtype type, const void *entry, size_t n)
 {
     const unsigned bits = kv_entry_bits(type);
     const struct kv_entry_layout at = kv_entry_layout(bits, n);
-    const unsigned char *row = entry;
-    const size_t each = (bits - 4) * (KV_BLOCK / 8);
-    bf16 scale;
-    memcpy(&scale, row + at.scale, sizeof scale);
+    const float scale = scale_of(entry, at);
+    for (size_t i = 0; i < n; i++)
+        to[i] = scale * (float)kv_entry_integer(bits, stored_level(bits, entry, at, i),
+                                                stored_multiplier(entry, at, i));
+}
+
+/* ---- fit to queries ---- */
+
+static inline float dot_queries(const float a[KV_FIT_QUERIES], const float b[KV_FIT_QUERIES])
+{
+    return (a[0] * b[0] + a[1] * b[1]) + (a[2] * b[2] + a[3] * b[3]);
+}
+
+static inline void add_queries(float sum[KV_FIT_QUERIES], const float query[KV_FIT_QUERIES],
+                               float factor)
+{
+    for (size_t j = 0; j < KV_FIT_QUERIES; j++)
+        sum[j] += query[j] * factor;
+}
+
+static inline __attribute__((always_inline)) void
+fit_entry(unsigned bits, unsigned char *entry, const float *x, size_t n, float (*query)[KV_FIT_QUERIES])
+{
+    enum { SWEEPS = 2 };
+    const struct kv_entry_layout at = kv_entry_layout(bits, n);
+    const float unit = scale_of(entry, at), inverse = 1 / unit;
+    int q[KV_FITTED];
+    unsigned char m[KV_FITTED];
+    float error[KV_FITTED], factor[KV_FITTED], product[KV_FIT_QUERIES] = {0}, squares = 0;
+    for (size_t i = 0; i < round_up(n, KV_BLOCK); i++)
+        q[i] = (int)stored_level(bits, entry, at, i);
     for (size_t i = 0; i < n; i++) {
-        const size_t block = i / KV_BLOCK, in = i % KV_BLOCK;
-        const unsigned low = row[block * (KV_BLOCK / 2) + in % 16] >> in / 16 * 4 & 15;
-        const unsigned high = each ? row[at.high + block * each + in % each] >> in / each * (bits - 4) &
-                                         ((1u << (bits - 4)) - 1)
-                                   : 0;
-        const unsigned m = row[at.multiplier + block] >> in / KV_GROUP * 4 & 15;
-        to[i] = bf16_to_f32(scale) * (float)kv_entry_integer(bits, low | high << 4, m);
+        m[i] = (unsigned char)stored_multiplier(entry, at, i);
+        error[i] = (float)kv_entry_integer(bits, (unsigned)q[i], m[i]) - x[i] * inverse;
+        add_queries(product, query[i], error[i]);
+        squares += dot_queries(query[i], query[i]);
+    }
+    if (!isfinite(inverse) || !isfinite(unit) ||
+        !(squares > FLT_MIN / FLT_EPSILON && squares < FLT_MAX * FLT_EPSILON))
+        return;
+    const float spread = KV_FIT_SPREAD / (float)n * squares;
+    for (size_t i = 0; i < n; i++)
+        factor[i] = 1 / (spread + dot_queries(query[i], query[i]));
+    for (size_t i = 0; i < SWEEPS * n; i++) {
+        const size_t k = i < n ? i : i - n;
+        const float now = (float)kv_entry_integer(bits, (unsigned)q[k], m[k]);
+        q[k] = level_of(bits, now - (spread * error[k] + dot_queries(query[k], product)) * factor[k],
+                        m[k]);
+        const float change = (float)kv_entry_integer(bits, (unsigned)q[k], m[k]) - now;
+        error[k] += change;
+        add_queries(product, query[k], change);
+    }
+    for (size_t block = 0; block < div_up(n, KV_BLOCK); block++)
+        store_block(bits, entry, at, block, q + block * KV_BLOCK);
+}
+
+void kv_entry_fit(void *entry, enum dtype type, const float *x, size_t n,
+                  float (*query)[KV_FIT_QUERIES])
+{
+    switch (kv_entry_bits(type)) {
+    case 4: fit_entry(4, entry, x, n, query); break;
+    case 5: fit_entry(5, entry, x, n, query); break;
+    default: fit_entry(6, entry, x, n, query); break;
     }
 }
 
 bool kv_entry_finite(enum dtype type, const void *entry, size_t n)
 {
-    bf16 scale;
-    memcpy(&scale, (const char *)entry + kv_entry_layout(kv_entry_bits(type), n).scale, sizeof scale);
-    return isfinite(bf16_to_f32(scale));
+    return isfinite(scale_of(entry, kv_entry_layout(kv_entry_bits(type), n)));
 }

@@ -84,6 +84,17 @@ static inline int kv_entry_integer(unsigned bits, unsigned q, unsigned m)
 void kv_entry_quantize(void *entry, enum dtype type, const float *x, size_t n);
 void kv_entry_dequantize(float *to, enum dtype type, const void *entry, size_t n);
 
+/* Levels of an entry of x[n], already rotated, n <= KV_FITTED, are changed one by one, twice each, wherever
+ *
+ *   sum over j of (query[j] . error)^2 + KV_FIT_SPREAD / n |error|^2 sum over j of |query[j]|^2
+ *
+ * becomes less (coordinate descent, as of the layer-wise objective of GPTQ, Frantar et al. 2023, equation 1, whose inputs are
+ * queries here): errors of a key matter by their products with queries. These are query[n][KV_FIT_QUERIES], rotated;
+ * a column may be 0. Every sum has one order. */
+enum { KV_FITTED = 512, KV_FIT_QUERIES = 4, KV_FIT_SPREAD = 3 };
+void kv_entry_fit(void *entry, enum dtype type, const float *x, size_t n,
+                  float (*query)[KV_FIT_QUERIES]);
+
 /* Quantises x[n], already rotated, to an entry of DTYPE_KV8. The scale is the one, of eight about largest magnitude / 127,
  * with the least squared error: 5 to 10 % less than with that one. */
 void kv_entry_quantize8(void *entry, const float *x, size_t n);

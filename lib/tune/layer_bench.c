@@ -223,7 +223,7 @@ int layer_bench_skip_to(struct layer_bench *b, size_t n, struct err *err)
         if (kv_ensure(b->kv, s, n - b->n, err) < 0)
             return -1;
         for (size_t layer = 0; layer < b->run->layers; layer++)
-            kv_append(b->kv, s, layer, b->k_at, b->v_at, 0);
+            kv_append(b->kv, s, layer, b->k_at, b->v_at, 0, NULL);
         kv_commit(b->kv, s, n - b->n);
     }
     b->n = size_max(b->n, n);
@@ -266,7 +266,7 @@ static int run_layer(struct layer_bench *b, const struct attn_step *step, size_t
     const double start = clock_ms();
     for (size_t s = 0; s < step->n_queries; s++)
         kv_append(b->kv, s, index, addr_add(b->k_at, b->query[s].first * width * sizeof(float)),
-                  addr_add(b->v_at, b->query[s].first * width * sizeof(float)), width);
+                  addr_add(b->v_at, b->query[s].first * width * sizeof(float)), width, NULL);
     const double appended = clock_ms();
     if (attn_run(b->attn, step, &layer, b->q, b->out, err) < 0)
         return -1;

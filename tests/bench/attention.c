@@ -35,7 +35,7 @@ static void append(struct kv *kv, size_t seq, const float *values, size_t rows)
         return;
     for (size_t layer = 0; layer < shape->layers; layer++)
         kv_append(kv, seq, layer, cpu_addr(values), cpu_addr(values),
-                  shape->sizes[0].kv_heads * shape->sizes[0].head_dim);
+                  shape->sizes[0].kv_heads * shape->sizes[0].head_dim, NULL);
     kv_commit(kv, seq, rows);
 }
 

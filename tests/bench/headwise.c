@@ -37,7 +37,7 @@ static void fill(struct kv *kv, const struct setting *set, struct err *err)
         if (kv_ensure(kv, 0, n, err) < 0)
             die(err);
         for (size_t l = 0; l < set->shape.layers; l++)
-            kv_append(kv, 0, l, cpu_addr(row), cpu_addr(row), 0);
+            kv_append(kv, 0, l, cpu_addr(row), cpu_addr(row), 0, NULL);
         kv_commit(kv, 0, n);
     }
     free(row);
@@ -72,7 +72,7 @@ static double step_ms(struct kv *kv, struct attn *attn, const struct attn_step *
         die(err);
     for (size_t l = 0; l < kv_setup(kv)->shape.layers; l++) {
         const struct attn_layer layer = {.index = l};
-        kv_append(kv, 0, l, cpu_addr(q), cpu_addr(q), width);
+        kv_append(kv, 0, l, cpu_addr(q), cpu_addr(q), width, NULL);
         if (attn_run(attn, step, &layer, q, out, err) < 0)
             die(err);
     }

@@ -36,7 +36,7 @@ static inline int cache_spec_parse(struct kv_spec *spec, const char *text, struc
 static inline void cache_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v,
                                 size_t stride)
 {
-    kv_append(kv, seq, layer, cpu_addr(k), cpu_addr(v), stride);
+    kv_append(kv, seq, layer, cpu_addr(k), cpu_addr(v), stride, NULL);
 }
 
 static inline struct kv *cache_of(const char *text, const struct kv_shape *shape, size_t seqs)

@@ -84,9 +84,10 @@ static struct device_addr row_at(const struct kv *kv, size_t seq, size_t head, s
 }
 
 static void headwise_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                            struct device_addr k, struct device_addr v, size_t stride)
+                            struct device_addr k, struct device_addr v, size_t stride,
+                            const struct kv_queries *queries)
 {
-    kv_rows_append(kv, seq, layer, first, rows, k, v, stride);
+    kv_rows_append(kv, seq, layer, first, rows, k, v, stride, queries);
     if (rows <= KV_CHUNK_ROWS || !offload_of(kv)->group)
         return;
     offload_flush_wait(kv, seq);

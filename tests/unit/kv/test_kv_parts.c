@@ -124,9 +124,10 @@ static void prefetch_parts(struct kv *kv, size_t seq, size_t layer, size_t head,
 }
 
 static void append_parts(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                         struct device_addr k, struct device_addr v, size_t stride)
+                         struct device_addr k, struct device_addr v, size_t stride,
+                         const struct kv_queries *queries)
 {
-    plain->append(kv, seq, layer, first, rows, k, v, stride);
+    plain->append(kv, seq, layer, first, rows, k, v, stride, queries);
     for (size_t i = 0; i < 2; i++)
         if (resident[seq].range[i].heads && resident[seq].range[i].layer == layer)
             fetch_rows(kv, seq, &resident[seq].range[i]);
@@ -192,7 +193,7 @@ static void append(struct kv *kv, size_t seq, size_t rows, size_t same)
                 v[i * WIDTH + j] = random_value(&state);
             }
         }
-        kv_append(kv, seq, layer, cpu_addr(k), cpu_addr(v), WIDTH);
+        kv_append(kv, seq, layer, cpu_addr(k), cpu_addr(v), WIDTH, NULL);
     }
     free(k);
 }

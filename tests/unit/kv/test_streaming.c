@@ -48,7 +48,7 @@ static void step(struct kv *kv, size_t rows)
     const size_t n = kv_seq_info(kv, 0).n;
     check(kv_ensure(kv, 0, rows, &err) == 0, "%zu + %zu rows: %s", n, rows, err.text);
     for (size_t l = 0; l < LAYERS; l++)
-        kv_append(kv, 0, l, cpu_addr(k + n * WIDTH), cpu_addr(v + n * WIDTH), WIDTH);
+        kv_append(kv, 0, l, cpu_addr(k + n * WIDTH), cpu_addr(v + n * WIDTH), WIDTH, NULL);
 }
 
 static void grow_to(struct kv *kv, size_t rows)
