@@ -18,7 +18,6 @@
 #include "base/mem.h"
 #include "base/repro_math.h"
 #include "base/threads.h"
-#include "kernel/unpack_kv.h"
 #include "quant/hadamard.h"
 #include "quant/kv_entries.h"
 
@@ -93,7 +92,7 @@ static void softmax_partials_result(size_t d, const struct softmax_partials *par
  * sequences share a prefix. Neighbours may share more than that: similar beams are adjacent. */
 struct prefix_group {
     const struct attn_query **query;
-    /* [n - 1]: KV entries that queries i and i + 1 share, a multiple of attend_block() above 0 */
+    /* [n - 1]: KV entries that queries i and i + 1 share, a multiple of QUANT_BLOCK above 0 */
     const size_t *common;
     size_t n;
 };
@@ -127,22 +126,12 @@ static void prefix_groups_close(struct prefix_groups *groups)
  * the same sequence anyway, forms its own group. */
 static bool is_single(const struct attn_query *query) { return query->rows == 1 && !query->ancestors; }
 
-/* attend_block() of entries that are stored in these types of K and V. */
-static size_t block_of(const enum dtype type[2])
-{
-    return attend_block(kv_type_multiplied(type[KV_K]), kv_type_multiplied(type[KV_V]));
-}
-
 /* Number of leading KV entries that the sequences of both queries share, rounded down to whole
  * blocks, at which a run of positions may be split. */
 static size_t common_rows(const struct kv *kv, const struct attn_query *a, const struct attn_query *b)
 {
     const size_t rows = is_single(a) && is_single(b) ? kv_shared_rows(kv, a->seq, b->seq) : 0;
-    const struct kv_shape *shape = &kv_setup(kv)->shape;
-    size_t block = 1;
-    for (size_t i = 0; i < shape->n_sizes; i++)
-        block = size_max(block, block_of(shape->sizes[i].type));
-    return rows / block * block;
+    return rows / QUANT_BLOCK * QUANT_BLOCK;
 }
 
 /* Inserts a query into query[n], sorted by position; among those at its own position, behind the
@@ -295,7 +284,7 @@ static struct int8_rows quant_queries_from(const struct quant_queries *queries, 
 /* ---- buffers and tasks ---- */
 
 enum {
-    KV_CHUNK = RUN_TILES * ATTEND_TILE, /* 256 positions; a multiple of attend_block() */
+    KV_CHUNK = RUN_TILES * ATTEND_TILE, /* 256 positions; a multiple of QUANT_BLOCK */
     /* maximum of query rows x GQA group size in a task, which has at least one row */
     TASK_QUERIES = 64
 };
@@ -309,7 +298,7 @@ struct scratch {
     float *slope, *position;               /* [queries]: arguments of struct attend for ALiBi */
     struct softmax_partials chunk, merged; /* of the current chunk; of all chunks before */
     float *kernel_scratch;
-    char *converted; /* [2][KV_CHUNK]: K and V in f32, or unpacked */
+    float *converted; /* [2][KV_CHUNK][d]: K and V in f32; NULL if none is dequantised */
     struct quant_queries q_int8;
     struct tiles tiles;
     size_t entry[KV_CHUNK]; /* draft trees: indices in the view of a run's KV entries */
@@ -404,9 +393,8 @@ static bool open_scratch(struct fused *f, bool dequantize)
         s->mask = mem_alloc(f->task_rows, sizeof *s->mask);
         s->kv_begin = mem_alloc(f->queries, 2 * sizeof *s->kv_begin);
         s->slope = mem_alloc(f->queries, 2 * sizeof *s->slope);
-        s->converted =
-            mem_alloc(2 * KV_CHUNK, dtype_row_bytes(dequantize ? DTYPE_F32 : DTYPE_Q8_CHANNEL, f->d));
-        ok = s->mask && s->kv_begin && s->slope && s->converted &&
+        s->converted = dequantize ? mem_alloc(2 * KV_CHUNK, f->d * sizeof *s->converted) : NULL;
+        ok = s->mask && s->kv_begin && s->slope && (s->converted || !dequantize) &&
              quant_queries_open(&s->q_int8, f->queries, f->d);
         s->kv_end = ok ? s->kv_begin + f->queries : NULL;
         s->position = ok ? s->slope + f->queries : NULL;
@@ -599,40 +587,36 @@ static void set_no_range(const struct fused_work *w)
         set_range(w, i, 0, 0, 0);
 }
 
-/* Converts tiles of K or V of a type, at tile[t] with row tables rows[t] as in struct attend, to what kernels multiply
- * with queries in int8 or in f32, at `to`; then sets tile[t], rows[t] and *type to that. */
-static void convert_tiles(const struct fused_work *w, bool int8, void *to, const char **tile,
-                          const ptrdiff_t **rows, size_t tiles, enum dtype *type)
+/* Dequantises tiles of K or V of a type, at tile[t] with row tables rows[t] as in struct attend, to `to`, and sets
+ * tile[t] and rows[t] to that; those of other types remain. Returns the tiles' type then. */
+static enum dtype dequantize_tiles(size_t d, float *to, const char **tile, const ptrdiff_t **rows,
+                                   size_t tiles, enum dtype from)
 {
-    unpack_function *unpack = unpack_function_of(w->job->step->kernels);
-    const enum dtype from = *type;
-    const size_t d = w->job->f->d, bytes = dtype_row_bytes(from, d);
-    *type = int8 ? kv_type_multiplied(from) : dtype_is_quantized(from) ? DTYPE_F32 : from;
-    if (int8 ? !kv_entry_bits(from) : from == *type)
-        return;
-    for (size_t t = 0; t < tiles; t++) {
-        char *to_t = (char *)to + t * ATTEND_TILE * dtype_row_bytes(*type, d);
-        for (size_t i = 0; !int8 && i < ATTEND_TILE; i++)
-            dtype_to_f32((float *)(void *)to_t + i * d, from,
-                         tile[t] + (rows[t] ? rows[t][i] : (ptrdiff_t)(i * bytes)), d);
-        if (int8)
-            unpack(to_t, from, tile[t], rows[t], d);
-        tile[t] = to_t;
+    const size_t bytes = dtype_row_bytes(from, d);
+    if (!dtype_is_quantized(from))
+        return from;
+    for (size_t t = 0; t < tiles; t++, to += ATTEND_TILE * d) {
+        for (size_t i = 0; i < ATTEND_TILE; i++)
+            dtype_to_f32(to + i * d, from, tile[t] + (rows[t] ? rows[t][i] : (ptrdiff_t)(i * bytes)),
+                         d);
+        tile[t] = (const char *)to;
         rows[t] = NULL;
     }
+    return DTYPE_F32;
 }
 
-/* Converts the first `tiles` tiles of w->s->tiles: V with K where it is a part of K. Sets type[] to the types of the
+/* Dequantises the first `tiles` tiles of w->s->tiles: V with K where it is a part of K. Sets type[] to the types of the
  * tiles. */
-static void convert_kv(const struct fused_work *w, bool int8, size_t tiles, enum dtype *type)
+static void dequantize_kv(const struct fused_work *w, size_t tiles, enum dtype *type)
 {
     struct tiles *at = &w->s->tiles;
+    const enum dtype *from = w->view->type;
+    const size_t d = w->job->f->d;
     const bool part_of_k = at->v[0] == at->k[0];
-    char *to = w->s->converted;
-    convert_tiles(w, int8, to, at->k, at->k_rows, tiles, &type[KV_K]);
+    float *to = w->s->converted;
+    type[KV_K] = dequantize_tiles(d, to, at->k, at->k_rows, tiles, from[KV_K]);
     if (!part_of_k) {
-        convert_tiles(w, int8, to + KV_CHUNK * dtype_row_bytes(type[KV_K], w->job->f->d), at->v,
-                      at->v_rows, tiles, &type[KV_V]);
+        type[KV_V] = dequantize_tiles(d, to + KV_CHUNK * d, at->v, at->v_rows, tiles, from[KV_V]);
         return;
     }
     memcpy(at->v, at->k, tiles * sizeof *at->v);
@@ -650,11 +634,13 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
     struct tiles *at = &s->tiles;
     const struct softmax_partials *partials = w->partials;
     const bool sloped = f->attn.shape->slopes != NULL, int8 = in_int8(f, w->view->type);
-    enum dtype type[2] = {w->view->type[KV_K], w->view->type[KV_V]};
+    enum dtype type[2] = {kv_type_multiplied(w->view->type[KV_K]),
+                          kv_type_multiplied(w->view->type[KV_V])};
     const size_t first = row * f->gqa;
     const struct kernels *kernels = w->job->step->kernels;
     const struct int8_rows q_int8 = quant_queries_from(&s->q_int8, first);
-    convert_kv(w, int8, tiles, type);
+    if (!int8)
+        dequantize_kv(w, tiles, type);
     (int8 ? kernels->attend_quant : kernels->attend)(&(struct attend){
         .d = f->d,
         .d_v = f->d_v,
@@ -715,9 +701,8 @@ static void attend_tree(const struct fused_work *w, size_t from, size_t to)
 {
     const struct attn_query *query = query_of(w->task, 0);
     const size_t n = kv_position(w->job->step->kv, query->seq);
-    const size_t block = block_of(w->view->type);
-    const size_t common = size_min(to, n / block * block);
-    const size_t padding = size_max(from, round_up(n + query->rows, block));
+    const size_t common = size_min(to, n / QUANT_BLOCK * QUANT_BLOCK);
+    const size_t padding = size_max(from, round_up(n + query->rows, QUANT_BLOCK));
     const size_t rest = size_max(from, common);
     struct scratch *s = w->s;
     attend_run(w, 0, w->task->rows, from, common, SIZE_MAX);

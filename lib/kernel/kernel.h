@@ -93,20 +93,15 @@ struct epilogue {
 
 enum {
     ATTEND_TILE = 16,  /* KV entries of a tile, contiguous in the cache */
-    ATTEND_BLOCK = 32, /* positions that attention kernels process at a time */
-    QUANT_BLOCK = 64   /* the same for attend_quant() */
+    ATTEND_BLOCK = 32, /* positions that attend() processes at a time */
+    QUANT_BLOCK =
+        64 /* the same for attend_quant(); runs of positions of any type are divided at its multiples */
 };
 
-/* Multiples of this divide runs of positions: the block of kernels for types of K and V. */
-static inline size_t attend_block(enum dtype k, enum dtype v)
-{
-    return dtype_is_quantized(k) && dtype_is_quantized(v) ? QUANT_BLOCK : ATTEND_BLOCK;
-}
-
 /* Arguments of attention kernels. The queries of one KV head attend to a run of consecutive
- * positions that begins at a multiple of attend_block(), in one pass with a running maximum and sum
+ * positions that begins at a multiple of QUANT_BLOCK, in one pass with a running maximum and sum
  * (online softmax, segment paper 3.2). A call continues from the softmax state of the previous one,
- * so splitting a run at any multiple of attend_block() does not change the result. */
+ * so splitting a run at any multiple of QUANT_BLOCK does not change the result. */
 struct attend {
     size_t d;   /* head size: elements of a query and of a KV entry, K or V */
     size_t d_v; /* leading elements of V that are read: the size of a context; <= d */
@@ -156,7 +151,7 @@ static inline size_t attend_quant_space(size_t queries, size_t d)
     const size_t groups = div_up(d, QK_GROUP), columns = round_up(d, QUANT_COLUMNS);
     const size_t tiles = QUANT_BLOCK / ATTEND_TILE;
     const size_t prefetch = tiles * groups * (QK_GROUP / 4) * (sizeof(ptrdiff_t) / sizeof(float));
-    return QUANT_BLOCK * (groups * (QK_GROUP / 4 + 4) + columns / 2 + 2 * queries + 1) +
+    return QUANT_BLOCK * (groups * (2 * (QK_GROUP / 4) + 4) + columns / 2 + 2 * queries + 1) +
            8 * round_up(queries, NR) + prefetch + round_up(queries, 8) * round_up(d, 64) / 4;
 }
 
@@ -229,8 +224,8 @@ struct kernels {
 
     void (*attend)(const struct attend *attend);
 
-    /* Attention over KV entries of DTYPE_Q8_CHANNEL or DTYPE_Q4_1 with int8 queries, with the same bits in
-     * every set (attend_quant.h). Dot products are exact integer sums over columns that share a scale;
+    /* Attention over KV entries of DTYPE_Q8_CHANNEL, DTYPE_Q4_1 or 4, 5 or 6 bits (quant/kv_entries.h) with int8
+     * queries, with the same bits in every set (attend_quant.h). Dot products are exact integer sums over columns that share a scale;
      * probabilities are rounded to 15 bits, relative to the largest one of QUANT_BLOCK positions. */
     void (*attend_quant)(const struct attend *attend);
 

@@ -5,6 +5,7 @@
 #include "kernel/cpu_traits.h"
 #include "kernel/kernel.h"
 #include "kernel/rates.h"
+#include "kernel/unpack_kv.h"
 
 extern const struct kernels kernels_ref, kernels_ref_fma, kernels_blas;
 extern const struct kernels kernels_avx2, kernels_avxvnni, kernels_avx512, kernels_vnni, kernels_bf16,
@@ -55,6 +56,7 @@ static void setup(void)
         complete_set(&complete[i], built[i]->base);
         pointers[i] = &complete[i];
     }
+    kv_unpack_fill();
 #ifdef __x86_64__
     prefetch_l2 = __builtin_cpu_is("amd");
     vbmi_unpacks = __builtin_cpu_supports("avx512vbmi");

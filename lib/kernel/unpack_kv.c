@@ -1,20 +1,16 @@
-/* Unpacking of KV entries in portable C, and the functions of all kernel sets. */
-#include "kernel/ref/ref_begin.h"
-#include "kernel/template/unpack_entries.h"
+/* The tables of unpack_kv.h, computed. */
+#include "kernel/unpack_kv.h"
 
-UNPACK_FUNCTION(unpack_ref)
+struct kv_unpack kv_unpack[3][256] __attribute__((aligned(64)));
 
-extern unpack_function unpack_avx2, unpack_neon;
-
-unpack_function *unpack_function_of(const struct kernels *kernels)
+void kv_unpack_fill(void)
 {
-    if (strcmp(kernels->isa, "ref") == 0)
-        return unpack_ref;
-#ifdef __x86_64__
-    return __builtin_cpu_supports("avx2") ? unpack_avx2 : unpack_ref;
-#elif defined __aarch64__
-    return unpack_neon;
-#else
-    return unpack_ref;
-#endif
+    for (unsigned bits = 4; bits <= 6; bits++)
+        for (unsigned byte = 0; byte < 256; byte++)
+            for (unsigned i = 0; i < 2 * KV_GROUP; i++) {
+                struct kv_unpack *to = &kv_unpack[bits - 4][byte];
+                const unsigned group = i / KV_GROUP, q = i % KV_GROUP, m = byte >> 4 * group & 15;
+                to->low[group][q] = (uint8_t)(128 + kv_entry_integer(bits, q, m));
+                to->high[group][q / 2] = (uint16_t)((m + 1) << (8 - bits));
+            }
 }

@@ -1,14 +1,16 @@
-/* Unpacking of KV entries of 4, 5 and 6 bits (quant/kv_entries.h) to DTYPE_Q8_CHANNEL, which attention multiplies. It
- * has no arithmetic in floating point, so that all processors get the same bits. */
+/* Tables by which kernels unpack KV entries of 4, 5 and 6 bits (template/unpack_entries.h). */
 #pragma once
 
-#include "kernel/kernel.h"
 #include "quant/kv_entries.h"
 
-/* Converts a tile of ATTEND_TILE entries of d values to consecutive entries of DTYPE_Q8_CHANNEL with the same values.
- * Entries are at tile + rows[i], or consecutive if `rows` is NULL. */
-typedef void unpack_function(char *to, enum dtype type, const char *tile, const ptrdiff_t *rows,
-                             size_t d);
+/* For a byte of the multipliers m of both groups of a block: 128 + integer(q, m) for q below 16, and what is added for
+ * each unit of q / 16, repeated. */
+struct kv_unpack {
+    uint8_t low[2][KV_GROUP];
+    uint16_t high[2][KV_GROUP / 2];
+};
 
-/* The function for a kernel set. */
-unpack_function *unpack_function_of(const struct kernels *kernels);
+/* Of 4, 5 and 6 bits, by that byte. kernels_setup() fills them. */
+extern struct kv_unpack kv_unpack[3][256];
+
+void kv_unpack_fill(void);

@@ -27,10 +27,10 @@ static inline bool kv_type_rotated(enum dtype type)
     return type >= DTYPE_Q4_1_ROTATED && type <= DTYPE_KV4;
 }
 
-/* The type of entries that attention multiplies: those of 6 bits or fewer are unpacked to it. */
+/* The type by which entries are read, whether or not their vectors are rotated. */
 static inline enum dtype kv_type_multiplied(enum dtype type)
 {
-    return kv_type_rotated(type) && type != DTYPE_Q4_1_ROTATED ? DTYPE_Q8_CHANNEL : dtype_stored(type);
+    return type == DTYPE_KV8 ? DTYPE_Q8_CHANNEL : dtype_stored(type);
 }
 
 enum { KV_GROUP = 16, KV_BLOCK = 32 };

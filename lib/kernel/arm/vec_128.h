@@ -15,8 +15,9 @@
 #define vi_store_i8(p, x)                                                                              \
     neon_store_word(                                                                                   \
         p, vreinterpret_u32_s8(vmovn_s16(vcombine_s16(vmovn_s32((int32x4_t)(x)), vdup_n_s16(0)))))
-#define vu_lookup(table, q) ((vu)vqtbl1q_u8(vld1q_u8(table), (uint8x16_t)(q)))
-#define vi_dot2(sum, a, b)  ((sum) + neon_dot2((int16x8_t)(a), (int16x8_t)(b)))
+#define vu_lookup(table, q)  ((vu)vqtbl1q_u8(vld1q_u8(table), (uint8x16_t)(q)))
+#define vbl_lookup(table, q) neon_lookup(table, &(q))
+#define vi_dot2(sum, a, b)   ((sum) + neon_dot2((int16x8_t)(a), (int16x8_t)(b)))
 
 static inline uint32x2_t neon_load_word(const void *p)
 {
@@ -29,6 +30,19 @@ static inline void neon_store_word(void *p, uint32x2_t x)
 {
     const uint32_t word = vget_lane_u32(x, 0);
     __builtin_memcpy(p, &word, sizeof word);
+}
+
+typedef uint8_t neon_block __attribute__((vector_size(32)));
+static inline __attribute__((always_inline)) neon_block neon_lookup(const uint8_t table[2][16],
+                                                                    const neon_block *q)
+{
+    uint8x16_t x[2];
+    memcpy(x, q, sizeof x);
+    for (int half = 0; half < 2; half++)
+        x[half] = vqtbl1q_u8(vld1q_u8(table[half]), x[half]);
+    neon_block found;
+    memcpy(&found, x, sizeof found);
+    return found;
 }
 
 /* The two products of each pair of 16-bit numbers, added up. */

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernel/template/vec.h"
+#include "quant/kv_entries.h"
 
 /* Positions that the including template processes at a time. */
 #ifndef BLOCK
@@ -119,18 +120,22 @@ struct block_softmax {
 /* Scales in quantised entries of K or of V. */
 struct entry_scales {
     enum dtype type;
-    size_t stride, groups;   /* bytes from entry to entry; groups per entry: 1 for DTYPE_Q8_CHANNEL */
+    size_t d, stride,
+        groups; /* values; bytes from entry to entry; groups per entry: more than 1 for DTYPE_Q4_1 */
     size_t scale_at, min_at; /* offsets in an entry */
 };
 
 static inline struct entry_scales entry_scales_of(enum dtype type, size_t d, size_t stride)
 {
+    const unsigned bits = kv_entry_bits(type);
+    const bool q4 = type == DTYPE_Q4_1;
     return (struct entry_scales){
         .type = type,
+        .d = d,
         .stride = stride,
-        .groups = type == DTYPE_Q8_CHANNEL ? 1 : div_up(d, QK_GROUP),
-        .scale_at = quant_row_scales_at(type, d, SCALE_MAIN),
-        .min_at = type == DTYPE_Q8_CHANNEL ? 0 : quant_row_scales_at(type, d, SCALE_MIN),
+        .groups = q4 ? div_up(d, QK_GROUP) : 1,
+        .scale_at = bits ? kv_entry_layout(bits, d).scale : quant_row_scales_at(type, d, SCALE_MAIN),
+        .min_at = q4 ? quant_row_scales_at(type, d, SCALE_MIN) : 0,
     };
 }
 
@@ -170,6 +175,8 @@ struct block_state {
     uint32_t *v_pairs;
     size_t columns,
         v_words; /* columns of V, rounded up to whole registers; words of values per entry of V */
+    char *
+        unpacked; /* [BLOCK][d, in whole blocks]: bytes of entries of 4, 5 or 6 bits, of a tile or of all */
     size_t prefetch_bytes;               /* bytes of a K tile of `next` to prefetch per word */
     size_t prefetch_column;              /* bytes of all V tiles of `next` to prefetch per column */
     ptrdiff_t *prefetch_at[BLOCK_TILES]; /* [words]: offsets to prefetch in a scattered tile */

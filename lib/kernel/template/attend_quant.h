@@ -3,7 +3,7 @@
  * All kernel sets compute these formulas with the same bits. For each block of QUANT_BLOCK positions p, with q_query,
  * q_k and q_v the quantised values of query, K, V:
  *   dot[p] = sum over j of q_query[j] * q_k[p][j]                          exact, in int32_t
- *   score[p] = dot * (scale of query * scale of k)                         DTYPE_Q8_CHANNEL
+ *   score[p] = dot * (scale of query * scale of k)                         all types but
  *   score[p] = scale of query * sum over groups of 32 columns of
  *              (scale of k * dot of group + min of k * sum of q_query)     DTYPE_Q4_1
  *   prob[p] = e^(score[p] - largest of the block)
@@ -356,7 +356,7 @@ PHASE void value_columns(const struct block_state *b, size_t j, size_t end)
 static void value_quant_block(struct block_state *b)
 {
     pair_block(b);
-    if (b->a->v_type == DTYPE_Q8_CHANNEL) {
+    if (b->a->v_type != DTYPE_Q4_1) {
         value_columns(b, 0, b->a->d_v);
         return;
     }

@@ -4,6 +4,7 @@
 
 #include "kernel/template/attend_block.h"
 #include "kernel/template/quant_shuffles.h"
+#include "kernel/template/unpack_entries.h"
 
 /* Loads the scales and mins of a tile's K or V entries as f32 into ATTEND_TILE columns of the
  * arrays scale and min, [groups][BLOCK] each. */
@@ -13,6 +14,14 @@ INLINE void load_kv_scales(const struct entry_scales *from, bool scattered, floa
     const size_t stride = from->stride;
     const struct tile scales = {entries.base + from->scale_at, entries.row},
                       mins = {entries.base + from->min_at, entries.row};
+    if (kv_entry_bits(from->type)) {
+        for (size_t p = 0; p < ATTEND_TILE; p++) {
+            bf16 half;
+            memcpy(&half, row_of(scales, scattered, stride, p), sizeof half);
+            scale[p] = bf16_to_f32(half);
+        }
+        return;
+    }
     if (from->type == DTYPE_Q8_CHANNEL) {
         for (size_t p = 0; p < ATTEND_TILE; p++)
             memcpy(scale + p, row_of(scales, scattered, stride, p), sizeof *scale);
@@ -29,6 +38,28 @@ INLINE void load_kv_scales(const struct entry_scales *from, bool scattered, floa
             vf_store(min + g * BLOCK + p, vf_load_f16(half[1] + p));
         }
     }
+}
+
+INLINE void unpack_bits(unsigned bits, char *to, const struct entry_scales *entries, size_t d,
+                        struct tile tile)
+{
+    const struct kv_entry_layout at = kv_entry_layout(bits, entries->d);
+    const size_t blocks = div_up(d, KV_BLOCK);
+    for (size_t p = 0; p < ATTEND_TILE; p++, to += blocks * KV_BLOCK)
+        unpack_entry(bits, to, row_of(tile, tile.row != NULL, entries->stride, p), at, blocks);
+}
+
+/* Unpacks the first d values of a tile's entries, in whole blocks, to consecutive entries, *stride bytes apart. */
+PHASE struct tile unpack_tile(const struct block_state *b, const struct entry_scales *entries, size_t d,
+                              struct tile tile, size_t *stride)
+{
+    *stride = round_up(d, KV_BLOCK);
+    switch (kv_entry_bits(entries->type)) {
+    case 4: unpack_bits(4, b->unpacked, entries, d, tile); break;
+    case 5: unpack_bits(5, b->unpacked, entries, d, tile); break;
+    default: unpack_bits(6, b->unpacked, entries, d, tile); break;
+    }
+    return (struct tile){b->unpacked, NULL};
 }
 
 /* Transposes 4-byte words [w, w + n) of K entries [p, p + VW) of a tile into columns of
@@ -63,7 +94,13 @@ INLINE void transpose_tile(uint32_t *k_t, size_t words, struct tile k, bool scat
 INLINE void load_tile(const struct block_state *b, bool scattered, size_t t)
 {
     const size_t p = t * ATTEND_TILE;
-    transpose_tile(b->k_words + p, b->words, b->k[t], scattered, b->a->k_stride);
+    size_t stride = b->a->k_stride;
+    if (kv_entry_bits(b->a->k_type)) {
+        const struct tile bytes = unpack_tile(b, &b->k_scales, b->a->d, b->k[t], &stride);
+        transpose_tile(b->k_words + p, b->words, bytes, false, stride);
+    } else {
+        transpose_tile(b->k_words + p, b->words, b->k[t], scattered, stride);
+    }
     load_kv_scales(&b->k_scales, scattered, b->k_scale + p, b->k_min + p, b->k[t]);
     load_kv_scales(&b->v_scales, scattered, b->v_scale + p, b->v_min + p, b->v[t]);
 }
@@ -135,9 +172,10 @@ INLINE void pair_words(enum dtype type, uint32_t *to, size_t columns, const char
 /* Interleaves the V entries of adjacent positions of tile t into v_pairs. */
 INLINE void pair_tile(enum dtype type, bool scattered, const struct block_state *b, size_t t)
 {
-    const size_t columns = b->columns, words = b->v_words, stride = b->a->v_stride;
-    const size_t bytes = quant_row_q_bytes(type, b->a->d_v);
-    const struct tile v = b->v[t];
+    const bool packed = kv_entry_bits(b->a->v_type) != 0;
+    const size_t columns = b->columns, words = b->v_words, bytes = quant_row_q_bytes(type, b->a->d_v);
+    size_t stride = b->a->v_stride;
+    const struct tile v = packed ? unpack_tile(b, &b->v_scales, b->a->d_v, b->v[t], &stride) : b->v[t];
     uint32_t *to = b->v_pairs + t * (ATTEND_TILE / 2) * columns;
     for (size_t p = 0; p < ATTEND_TILE; p += 4) {
         const char *row[4];
@@ -154,14 +192,15 @@ INLINE void pair_tile(enum dtype type, bool scattered, const struct block_state 
 
 PHASE void pair_block(const struct block_state *b)
 {
-    const bool q8 = b->a->v_type == DTYPE_Q8_CHANNEL;
+    const bool q8 = b->a->v_type != DTYPE_Q4_1;
+    const bool scattered = b->scattered && !kv_entry_bits(b->a->v_type);
     const size_t end = b->tiles * ATTEND_TILE;
     for (size_t t = 0; t < b->tiles; t++)
-        if (q8 && b->scattered)
+        if (q8 && scattered)
             pair_tile(DTYPE_Q8_CHANNEL, true, b, t);
         else if (q8)
             pair_tile(DTYPE_Q8_CHANNEL, false, b, t);
-        else if (b->scattered)
+        else if (scattered)
             pair_tile(DTYPE_Q4_1, true, b, t);
         else
             pair_tile(DTYPE_Q4_1, false, b, t);
@@ -198,6 +237,7 @@ INLINE void place_buffers(struct block_state *b, size_t groups)
     b->q_scale = take(&scratch, queries);
     b->zero = take(&scratch, queries);
     b->q_words = take(&scratch, round_up(b->a->queries, 8) * round_up(div_up(b->a->d, 4), 16));
+    b->unpacked = take(&scratch, BLOCK * round_up(b->a->d, KV_BLOCK) / sizeof(float));
     for (size_t t = 0; t < BLOCK_TILES; t++)
         b->prefetch_at[t] = take(&scratch, b->words * (sizeof(ptrdiff_t) / sizeof(float)));
 }

@@ -1,23 +1,11 @@
 /* AVX512-VNNI: the kernel set vnni. A 64-byte line of packed weights is an operand of vpdpbusd. */
 #include "kernel/x86/vnni_begin.h"
-#include "kernel/template/attend_quant.h"
 #include "kernel/template/gemm_int8.h"
 #include "kernel/x86/rows_int8_vnni.h"
-#include "kernel/x86/attend/attend_q4.h"
-#include "kernel/x86/attend/attend_q8.h"
 #include "kernel/cpu_traits.h"
 
 extern const struct kernels kernels_avx512, kernels_vbmi;
-
-static void attend_vnni(const struct attend *a)
-{
-    if (a->k_type == DTYPE_Q8_CHANNEL && a->v_type == DTYPE_Q8_CHANNEL)
-        attend_q8(a);
-    else if (is_q4(a))
-        attend_q4(a);
-    else
-        attend_quant(a);
-}
+void attend_quant_vnni(const struct attend *a);
 
 static void panel_vnni(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
@@ -53,5 +41,5 @@ const struct kernels kernels_vnni = {
     .interleave_int8 = interleave_int8_vnni,
     .int8_mr = int8_mr_vnni,
     .to_int8 = to_int8_vnni,
-    .attend_quant = attend_vnni,
+    .attend_quant = attend_quant_vnni,
 };

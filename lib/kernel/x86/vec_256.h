@@ -1,7 +1,7 @@
 /* Vectors in 256-bit registers: the operations of vec.h that have instructions of their own. */
 #pragma once
 
-#include <immintrin.h>
+#include "kernel/x86/unpack_256.h"
 
 #define VW              8
 #define vf_fma(a, b, c) _mm256_fmadd_ps(a, b, c)

@@ -1,7 +1,7 @@
 /* Vectors in 512-bit registers: the operations of vec.h that have instructions of their own. */
 #pragma once
 
-#include <immintrin.h>
+#include "kernel/x86/unpack_256.h"
 
 #define VW                16
 #define vf_fma(a, b, c)   _mm512_fmadd_ps(a, b, c)

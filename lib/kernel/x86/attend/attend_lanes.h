@@ -73,6 +73,10 @@ INLINE void prefetch_lines(const char *at, size_t lines)
     __builtin_prefetch(at + i * 64, 0, 2);
 }
 
+/* DTYPE_KV8 stands for entries that are unpacked already: 16 bytes of 4 entries, as load_lanes() would load them, are
+ * consecutive in b->unpacked. */
+enum { UNPACKED_LANES = 64 };
+
 /* Prefetches the next block's tiles t that have row tables, into L1 if `near`, else into L2. */
 INLINE void prefetch_scattered(const struct block_state *b, bool near, size_t t)
 {
@@ -193,6 +197,14 @@ INLINE void word_elements(enum dtype type, vu x, vf element[2])
 /* Sums of up to 8 queries in up to two tiles: f32, or int32_t in the same registers. */
 typedef vf lanes_sums[LANES_QUERIES][2];
 
+/* load_words() of 4 words of unpacked entries. */
+INLINE void load_unpacked(const char *at, vu x[4])
+{
+    UNROLL(for (size_t i = 0; i < 4; i++))
+    x[i] = vu_load(at + i * UNPACKED_LANES);
+    transpose_lanes(x);
+}
+
 /* Adds the products of R queries, q_stride floats per element, and 4 words of the K of T tiles. */
 INLINE void add_elements(const int R, const int T, enum dtype type, lanes_sums sum, vu x[2][4],
                          const float *q, size_t q_stride)
@@ -263,26 +275,33 @@ INLINE void lanes_scores(const int R, const int T, enum dtype type, bool scatter
     const float *q = quantized ? NULL : a->q + query;
     const int32_t *q_words = quantized ? group_words(b, query) + query % LANES_QUERIES : NULL;
     float *to = b->softmax.scores + query * BLOCK + t * ATTEND_TILE;
+    const bool bytes = type == DTYPE_Q8_CHANNEL || type == DTYPE_KV8;
+    const char *unpacked = b->unpacked + t * ATTEND_TILE * round_up(a->d, KV_BLOCK);
     const char *ahead[2];
     lanes_sums sum;
     UNROLL(for (int g = 0; g < T; g++))
-    ahead[g] = query == 0 && !b->next.k[t + (size_t)g].row ? b->next.k[t + (size_t)g].base : NULL;
+    ahead[g] = type != DTYPE_KV8 && query == 0 && !b->next.k[t + (size_t)g].row
+                   ? b->next.k[t + (size_t)g].base
+                   : NULL;
     UNROLL(for (int i = 0; i < R; i++))
     UNROLL(for (int g = 0; g < T; g++))
-    sum[i][g] = type == DTYPE_Q8_CHANNEL ? (vf)vi_set1(-b->zero[query + (size_t)i]) : (vf){0};
+    sum[i][g] = bytes ? (vf)vi_set1(-b->zero[query + (size_t)i]) : (vf){0};
     size_t w = 0;
     ROLLED(for (; w + 4 <= words; w += 4))
     {
         vu x[2][4];
         UNROLL(for (int g = 0; g < T; g++))
         {
-            load_words(true, scattered, b->k[t + (size_t)g], stride, w, 4, x[g]);
+            if (type == DTYPE_KV8)
+                load_unpacked(unpacked + w * 4 * ATTEND_TILE, x[g]);
+            else
+                load_words(true, scattered, b->k[t + (size_t)g], stride, w, 4, x[g]);
             if (ahead[g] && type == DTYPE_Q4_1)
                 prefetch_part(b, b->next.k[t + (size_t)g], w / 4, b->groups);
             else if (ahead[g])
                 prefetch_lines(ahead[g] + w * 64, 4);
         }
-        if (type == DTYPE_Q8_CHANNEL) {
+        if (bytes) {
             add_bytes(R, sum, x[0], q_words, 4);
             q_words += 4 * LANES_QUERIES;
         } else if (type == DTYPE_Q4_1) {
@@ -293,21 +312,23 @@ INLINE void lanes_scores(const int R, const int T, enum dtype type, bool scatter
             q += (type == DTYPE_F32 ? 4 : 8) * a->q_stride;
         }
     }
-    if (type == DTYPE_Q8_CHANNEL && w < words) {
+    if (bytes && w < words) {
         vu x[4];
-        load_words(false, scattered, b->k[t], stride, w, words - w, x);
+        if (type == DTYPE_KV8)
+            load_unpacked(unpacked + w * 4 * ATTEND_TILE, x);
+        else
+            load_words(false, scattered, b->k[t], stride, w, words - w, x);
         for (size_t j = 0; w < words; j++, w++, q_words += LANES_QUERIES)
             add_bytes(R, sum, x + j, q_words, 1);
     }
     if (type == DTYPE_Q8_CHANNEL && ahead[0]) /* the scales */
         prefetch_lines(ahead[0] + w * 64, 2);
-    const vf k_scale =
-        type == DTYPE_Q8_CHANNEL ? canonical_nan(vf_load(b->k_scale + t * ATTEND_TILE)) : (vf){0};
+    const vf k_scale = bytes ? canonical_nan(vf_load(b->k_scale + t * ATTEND_TILE)) : (vf){0};
     UNROLL(for (int i = 0; i < R; i++))
     UNROLL(for (int g = 0; g < T; g++))
     {
         vf score = sum[i][g];
-        if (type == DTYPE_Q8_CHANNEL)
+        if (bytes)
             score = vf_of((vi)score) * (vf_set1(b->q_scale[query + (size_t)i]) * k_scale);
         else if (type == DTYPE_Q4_1)
             score *= vf_set1(b->q_scale[query + (size_t)i]);
@@ -439,7 +460,11 @@ INLINE void byte_values(const int R, const int H, enum dtype type, bool whole, b
     const bool q4 = type == DTYPE_Q4_1, first = query == (q4 ? 0 : b->queries.begin);
     const uint32_t *p = (const uint32_t *)b->p + query * (BLOCK / 2);
     const size_t at = q4 ? column / QK_GROUP * QK_HALF : column, shift = column % QK_GROUP / 4;
-    const char *ahead = q4 ? (column % QK_GROUP ? NULL : b->next.v[0].base) : values_ahead(b, column);
+    const char *ahead = type == DTYPE_KV8   ? NULL
+                        : !q4               ? values_ahead(b, column)
+                        : column % QK_GROUP ? NULL
+                                            : b->next.v[0].base;
+    const char *unpacked = b->unpacked + column * BLOCK;
     vi sum[LANES_QUERIES][2][2];
     UNROLL(for (int i = 0; i < R; i++))
     UNROLL(for (int h = 0; h < 2 * H; h++))
@@ -449,7 +474,8 @@ INLINE void byte_values(const int R, const int H, enum dtype type, bool whole, b
         prefetch_lines(ahead + ATTEND_TILE * 64, 2);
     ROLLED(for (size_t n = 0; n < ATTEND_TILE; n++))
     {
-        const vu x = load_quarters(whole, scattered, b, n, at, div_up(some, 4));
+        const vu x = type == DTYPE_KV8 ? vu_load(unpacked + n * UNPACKED_LANES)
+                                       : load_quarters(whole, scattered, b, n, at, div_up(some, 4));
         if (ahead)
             prefetch_values(type, b, ahead, column, n);
         const vu bytes = q4 ? zip_lanes(x) >> (uint32_t)shift : zip_lanes(x ^ 0x80808080u);
