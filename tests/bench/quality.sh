@@ -42,11 +42,11 @@ figures() {
             elif $f == "ppl" then digits(2) else digits(6) end) | join(" | ")'
 }
 
-# save NAME OPTION..: logits of a configuration, which others are compared with: the perplexity.
+# save NAME OPTION..: logits of a configuration, which others are compared with: tokens and perplexity.
 save() {
     logits=$work/$name.$1
     shift
-    [ -s "$logits.ppl" ] || figures ppl --save-logits "$logits" --save-top 0 "$@" >"$logits.ppl"
+    [ -s "$logits.ppl" ] || figures "tokens ppl" --save-logits "$logits" --save-top 0 "$@" >"$logits.ppl"
     cat "$logits.ppl"
 }
 
@@ -114,11 +114,13 @@ weights() {
     done
 }
 
-echo "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), $threads threads, $(bin/bmc-prof --version | head -n 1), $(date -u +%F)${peer:+, llama-cpp-python $("$peer" -c 'import llama_cpp; print(llama_cpp.__version__)')}"
+echo "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), $threads threads, $(bin/bmc-prof --version | head -n 2 | tr -s '\n ' ' '), $(date -u +%F)${peer:+, llama-cpp-python $("$peer" -c 'import llama_cpp; print(llama_cpp.__version__)')}"
 for model; do
     name=$(basename "$model" .gguf)
     bin/bmc-convert -q "$model" -o "$work/model.bmc" 2>/dev/null
-    ppl=$(save f32 -m "$work/model.bmc" --precision f32)
+    saved=$(save f32 -m "$work/model.bmc" --precision f32)
+    ppl=${saved#* | }
+    printf '\n%s: %s tokens, %s bytes of text\n' "$name" "${saved% | *}" "$(stat -c %s "$text")"
     for table in $tables; do "$table" "$work/model.bmc" "$model"; done
     rm -f "$work/model.bmc"
 done
