@@ -41,7 +41,10 @@ struct searched_matrix {
     size_t
         first; /* index of the first matrix in the same tensor of the file, which has the choices of all */
     const struct bmc_tensor *tensor;
-    struct mat *mat; /* in the model, which is given other weights for a pass */
+    struct mat *mat;     /* in the model, which is given other weights for a pass */
+    struct mat own;      /* those of the source */
+    unsigned char *copy; /* in copy_type; NULL: none */
+    enum dtype copy_type;
     const float *weight;
     struct type_choice choice[CHOICES]; /* ascending by bytes; each has a lower kld than those before */
     size_t n, chosen;                   /* n = 0: not the first in its tensor */
@@ -194,40 +197,38 @@ static enum dtype probe_of(const struct searched_matrix *matrix)
     return matrix->tensor->dtype == DTYPE_Q4_0 ? DTYPE_IQ4_NL : DTYPE_Q4_0;
 }
 
-/* Gives a matrix of the model a quantised copy, which the caller frees; `old` are its own weights. */
+/* Puts a quantised copy of a matrix into the model. */
 static int swap_matrix(struct search_run *run, struct searched_matrix *matrix, enum dtype type,
-                       bool probe, unsigned char **copy, struct mat *old, struct err *err)
+                       bool probe, struct err *err)
 {
     const struct bmc_matrices m = bmc_matrices_of(matrix->tensor);
-    const size_t bytes = m.n * layout_bytes(LAYOUT_PACKED, type, m.out, m.in);
     struct matrix_copy job = {.run = run, .matrix = matrix, .type = type, .probe = probe, .step = 1};
-    *old = *matrix->mat;
-    if (!(job.packed = *copy = mem_zalloc(bytes, 1)))
-        return err_no_memory(err, "a quantised copy of %s", matrix->name);
-    parallel_for(blocks_of(matrix), PROBE_WORK * m.n * m.out * m.in, copy_block, &job);
+    if (!matrix->copy || matrix->copy_type != type) {
+        free(matrix->copy);
+        matrix->copy_type = type;
+        job.packed = matrix->copy = mem_zalloc(m.n * layout_bytes(LAYOUT_PACKED, type, m.out, m.in), 1);
+        if (!job.packed)
+            return err_no_memory(err, "a quantised copy of %s", matrix->name);
+        parallel_for(blocks_of(matrix), PROBE_WORK * m.n * m.out * m.in, copy_block, &job);
+    }
     if (job.failed)
         return err_set(err, "tensor \"%s\" has weights that are too large for %s", matrix->name,
                        dtype_name(type));
     *matrix->mat =
-        (struct mat){type, LAYOUT_PACKED, m.out, m.in, layout_in(LAYOUT_PACKED, m.in), job.packed};
+        (struct mat){type, LAYOUT_PACKED, m.out, m.in, layout_in(LAYOUT_PACKED, m.in), matrix->copy};
     return 0;
 }
 
-/* The weights of a model before some of them were swapped. */
-struct swapped {
-    struct mat *old;      /* [n] */
-    unsigned char **copy; /* [n] */
-    size_t n;
-};
-
-static void swap_back(struct searched_matrix *first, struct swapped *swapped)
+/* Puts the matrices of the source back; copies in the chosen types stay for the next choice. */
+static void swap_back(struct searched_matrix *first, size_t n, bool chosen)
 {
-    while (swapped->n-- > 0) {
-        *first[swapped->n].mat = swapped->old[swapped->n];
-        free(swapped->copy[swapped->n]);
+    for (size_t i = 0; i < n; i++) {
+        *first[i].mat = first[i].own;
+        if (chosen)
+            continue;
+        free(first[i].copy);
+        first[i].copy = NULL;
     }
-    free(swapped->old);
-    free(swapped->copy);
 }
 
 static enum dtype chosen_type(const struct search_run *run, const struct searched_matrix *matrix)
@@ -242,20 +243,18 @@ static int measure(struct search_run *run, struct searched_matrix *first, size_t
 {
     struct model *model = (struct model *)(uintptr_t)run->o->model;
     struct mat *const head = &model->weights.head.weight, old_head = *head;
-    struct swapped swapped = {calloc(n, sizeof *swapped.old), calloc(n, sizeof *swapped.copy), 0};
-    int rc = swapped.old && swapped.copy ? 0 : err_no_memory(err, "%zu matrices", n);
+    int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct searched_matrix *matrix = &first[i];
         const enum dtype type = chosen ? chosen_type(run, matrix) : probe_of(matrix);
-        swapped.old[swapped.n++] = *matrix->mat;
         if (type != (enum dtype)matrix->tensor->dtype)
-            rc = swap_matrix(run, matrix, type, !chosen, &swapped.copy[i], &swapped.old[i], err);
+            rc = swap_matrix(run, matrix, type, !chosen, err);
         if (model->config.tied_head && strcmp(matrix->kind->name, "embed.weight") == 0)
             *head = *matrix->mat;
     }
     if (rc == 0)
         rc = run_text(run, kld, err);
-    swap_back(first, &swapped);
+    swap_back(first, n, chosen);
     *head = old_head;
     return rc;
 }
@@ -472,6 +471,7 @@ static int list_matrices(struct search_run *run, struct err *err)
             weight_kind_tensor_name(kind, layer, matrix->name);
             matrix->tensor = bmc_file_find(&model->file, matrix->name);
             matrix->mat = weight_kind_at(kind, &model->weights, layer);
+            matrix->own = *matrix->mat;
             const struct bmc_matrices m = bmc_matrices_of(matrix->tensor);
             if (run->o->imatrix && imatrix_weights_find(run->o->imatrix, matrix->name, m.n * m.in,
                                                         &matrix->weight, err) < 0)
@@ -669,6 +669,8 @@ int type_search(struct chosen_types *chosen, const struct type_search *search, s
         rc = run_text(&run, NULL, err);
     const int kept = rc == 0 ? keep_types(chosen, &run, err) : -1;
     rc = kept < 0 ? -1 : kept == 1 ? measure_whole(chosen, &run, err) : search_types(chosen, &run, err);
+    for (size_t i = 0; i < run.n; i++)
+        free(run.matrix[i].copy);
     free(run.matrix);
     free(run.reference);
     free(run.logits);
