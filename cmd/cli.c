@@ -439,8 +439,10 @@ void cli_print_version(const char *program, const struct kernels *kernels, const
     }
     putchar('\n');
     if (kernels)
-        printf("default:   isa %s (%s), precision %s; int8 for quantised weights and caches\n",
-               kernels->isa, from, precision_name(precision_default(kernels, false)));
+        printf("default:   isa %s (%s), precision f32; %s for bf16 weights; int8 for quantised weights "
+               "and "
+               "caches\n",
+               kernels->isa, from, precision_name(precision_default(kernels, WEIGHTS_BF16, NULL)));
 }
 
 int cli_use_pages(const char *program, const struct model *model, const struct pages_options *options,

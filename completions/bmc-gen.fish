@@ -91,7 +91,7 @@ complete -c bmc-gen -l cache-kld -x -d 'choose types of K and V for each layer t
 complete -c bmc-gen -l attend -x -a 'padded valid' -d 'KV entries that attention reads: padded (with the padding of the policy) or valid (only those of tokens) (default padded)'
 complete -c bmc-gen -l attn -x -a 'fused blas' -d 'attention backend: fused or blas (default fused)'
 complete -c bmc-gen -l isa -x -a 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -d 'instruction set: blas, ref, avx2, avxvnni, avx512, vnni, bf16 or amx (default: BMC_ISA, else the last that is no slower on this CPU than those before it)'
-complete -c bmc-gen -l precision -x -a 'f32 bf16 bf16x2 int8' -d 'arithmetic of matrix products: f32 (weights are dequantised), int8 (with quantised weights: activations are quantised), bf16 or bf16x2 (with bf16 weights: activations are rounded to one bf16, or to the sum of two) (default int8 with quantised weights or cache, else bf16x2 on bf16 and amx, else f32)'
+complete -c bmc-gen -l precision -x -a 'f32 bf16 bf16x2 int8' -d 'arithmetic of matrix products: f32 (weights are dequantised), int8 (with quantised weights: activations are quantised), bf16 or bf16x2 (with bf16 weights: activations are rounded to one bf16, or to the sum of two) (default int8 with quantised weights or cache, bf16 with bf16 weights on bf16 and amx, else f32)'
 complete -c bmc-gen -l profile -r -F -d 'tuned profile made by bmc-tune, or none (default: bmc/profile in $XDG_CONFIG_HOME or ~/.config)'
 complete -c bmc-gen -l chunk -x -d 'prompt tokens per forward pass (default 512, with --parallelism pipeline 64)'
 complete -c bmc-gen -s t -l threads -x -d 'threads (default: all cores available to the process, or its CPU quota if that is less)'

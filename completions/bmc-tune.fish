@@ -12,7 +12,7 @@ complete -c bmc-tune -l cache-type -x -a 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4
 complete -c bmc-tune -l alloc -x -a 'malloc mmap thp' -d 'how cache memory is allocated: malloc, mmap (4 KiB pages) or thp (transparent huge pages) (default malloc)'
 complete -c bmc-tune -l attn -x -a 'fused blas' -d 'attention backend: fused or blas (default fused)'
 complete -c bmc-tune -l isa -x -a 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -d 'instruction set: blas, ref, avx2, avxvnni, avx512, vnni, bf16 or amx (default: BMC_ISA, else the last that is no slower on this CPU than those before it)'
-complete -c bmc-tune -l precision -x -a 'f32 bf16 bf16x2 int8' -d 'arithmetic of matrix products: f32 (weights are dequantised), int8 (with quantised weights: activations are quantised), bf16 or bf16x2 (with bf16 weights: activations are rounded to one bf16, or to the sum of two) (default int8 with quantised weights or cache, else bf16x2 on bf16 and amx, else f32)'
+complete -c bmc-tune -l precision -x -a 'f32 bf16 bf16x2 int8' -d 'arithmetic of matrix products: f32 (weights are dequantised), int8 (with quantised weights: activations are quantised), bf16 or bf16x2 (with bf16 weights: activations are rounded to one bf16, or to the sum of two) (default int8 with quantised weights or cache, bf16 with bf16 weights on bf16 and amx, else f32)'
 complete -c bmc-tune -s t -l threads -x -d 'threads (default: all cores available to the process, or its CPU quota if that is less)'
 complete -c bmc-tune -s C -l cpu-mask -x -d 'cores to run on, as a hexadecimal mask (default: all available to the process)'
 complete -c bmc-tune -l cores -x -a 'all performance' -d 'cores to run on: all, or the performance cores of a hybrid processor (default all)'

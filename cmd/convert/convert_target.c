@@ -26,8 +26,8 @@ static int search_types(struct chosen_types *chosen, const struct target *target
         (!(options.cpu.kernels = kernels_select(NULL, err)) ||
          kernels_load(options.cpu.kernels, err) < 0 || !(options.cpu.attn = attn_find("fused", err)) ||
          kv_spec_parse(&options.kv, "upfront", err) < 0 ||
-         precision_parse(&options.cpu.precision, "f32", options.cpu.kernels, model_is_quantized(model),
-                         err) < 0))
+         precision_parse(&options.cpu.precision, "f32", options.cpu.kernels, model_weights_class(model),
+                         NULL, err) < 0))
         rc = -1;
     cli_progress_begin(&progress, "measure");
     progress.hidden |= target->quiet;

@@ -38,9 +38,12 @@ const struct kernels *gen_kernels(struct gen *gen, struct err *err)
 int gen_precision(const struct gen *gen, const struct kernels *kernels, enum precision *precision,
                   struct err *err)
 {
-    return precision_parse(
-        precision, gen->options->precision, kernels,
-        model_is_quantized(gen->model) || cache_types_any(&gen->kv_types, dtype_is_quantized), err);
+    if (precision_parse(precision, gen->options->precision, kernels, model_weights_class(gen->model),
+                        &gen->kv_types, err) < 0)
+        return -1;
+    if (gen->options->receipt && !gen->options->precision && *precision == PRECISION_BF16)
+        *precision = PRECISION_F32; /* the same logits on every machine */
+    return 0;
 }
 
 static size_t prefix_cache_mb(const struct gen_options *o)

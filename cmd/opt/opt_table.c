@@ -201,7 +201,7 @@ void opt_names_check(const struct program *program, const char *kv, const char *
         refuse_name(program, "isa", isa, &err);
     if (precision && !*precision)
         opt_usage_error(program, "--precision: the name is empty");
-    if (precision_parse(&parsed, precision, *kernel_sets, false, &err) < 0)
+    if (precision_parse(&parsed, precision, *kernel_sets, WEIGHTS_F32, NULL, &err) < 0)
         refuse_name(program, "precision", precision, &err);
 }
 

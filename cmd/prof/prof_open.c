@@ -108,11 +108,9 @@ static int open_shape(struct prof *prof, struct err *err)
     return 0;
 }
 
-static bool any_quantized(const struct prof *prof)
+static enum weights_class weights_of(const struct prof *prof)
 {
-    return (prof->model ? model_is_quantized(prof->model)
-                        : dtype_is_quantized(prof->report.weight_type)) ||
-           cache_types_any(&prof->report.run.kv_types, dtype_is_quantized);
+    return prof->model ? model_weights_class(prof->model) : weights_class_of(prof->report.weight_type);
 }
 
 static int set_layers(struct prof *prof, struct err *err)
@@ -299,8 +297,8 @@ int prof_open(struct prof *prof, struct err *err)
     const size_t depth = o->command == PROF_LATENCY ? prof_one(o->depth, "--depth", 0) : 0;
     const size_t room = o->shape && depth ? SIZE_MAX : run->config.context;
     run->N = o->context ? o->context : size_min(depth + 512, room);
-    if (open_snapshot(prof, err) < 0 ||
-        precision_parse(&run->precision, o->precision, run->kernels, any_quantized(prof), err) < 0)
+    if (open_snapshot(prof, err) < 0 || precision_parse(&run->precision, o->precision, run->kernels,
+                                                        weights_of(prof), &run->kv_types, err) < 0)
         return -1;
     if (!o->shape && run->N > prof_longest(prof))
         return err_set(err, "-N %zu is beyond the model's context of %zu", run->N, run->config.context);

@@ -103,9 +103,7 @@ static int open_model(struct comparison_job *job, struct err *err)
     if (kv_spec_parse(&options->kv, "upfront", err) < 0 ||
         precision_parse(&options->cpu.precision,
                         o->reference_precision ? o->reference_precision : "f32", run->kernels,
-                        model_is_quantized(job->model) ||
-                            cache_types_any(&options->kv_types, dtype_is_quantized),
-                        err) < 0)
+                        model_weights_class(job->model), &options->kv_types, err) < 0)
         return -1;
     hash_hex(&job->model->file.model_id, HASH_BYTES, job->saved_id);
     job->record.reference = job->model->path;

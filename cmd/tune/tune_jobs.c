@@ -75,12 +75,15 @@ static int open_lists(struct tune *tune, struct err *err)
     return tune->point ? 0 : err_no_memory(err, "the points to measure");
 }
 
-/* True if the KV cache, or weights of timed steps, are quantised. */
-static bool any_quantized(const struct tune *tune)
+/* The default precision is that of timed steps. */
+static int set_precision(struct tune *tune, struct err *err)
 {
-    return (tune->model ? model_is_quantized(tune->model)
-                        : dtype_is_quantized((enum dtype)tune->options->type)) ||
-           dtype_is_quantized(cache_types[tune->options->kv_type].type);
+    const struct tune_options *o = tune->options;
+    const struct cache_types caches = cache_types_alike(cache_types[o->kv_type].type);
+    return precision_parse(&tune->precision, o->precision, tune->run.kernels,
+                           tune->model ? model_weights_class(tune->model)
+                                       : weights_class_of((enum dtype)o->type),
+                           &caches, err);
 }
 
 /* The kernel set named by options, else the fastest by peak rates, which are always measured since
@@ -105,7 +108,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? choose_kernels(tune, err) : NULL;
     if (!run->kernels || kernels_load(run->kernels, err) < 0 || open_shape(tune, err) < 0 ||
-        precision_parse(&tune->precision, o->precision, run->kernels, any_quantized(tune), err) < 0)
+        set_precision(tune, err) < 0)
         return -1;
     run->layers = 1;
     run->heads = tune->config.heads;

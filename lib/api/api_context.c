@@ -154,9 +154,8 @@ static int session_options_of(struct bmc_context *c, struct session_options *s,
         return -1;
     if (!(s->cpu.attn = attn_find(o->attn, err)) ||
         !(s->cpu.kernels = kernels_select(o->kernels, err)) ||
-        precision_parse(&s->cpu.precision, o->precision, s->cpu.kernels,
-                        model_is_quantized(model) || cache_types_any(&s->kv_types, dtype_is_quantized),
-                        err) < 0)
+        precision_parse(&s->cpu.precision, o->precision, s->cpu.kernels, model_weights_class(model),
+                        &s->kv_types, err) < 0)
         return -1;
     s->threads = o->threads ? o->threads : threads_allowed();
     s->threads_prefill = o->threads_batch ? o->threads_batch : s->threads;

@@ -59,9 +59,19 @@ const char *const precision_names[] = {"f32", "bf16", "bf16x2", "int8", NULL};
 
 const char *precision_name(enum precision precision) { return precision_names[precision]; }
 
-enum precision precision_default(const struct kernels *kernels, bool quant)
+enum weights_class weights_class_of(enum dtype type)
 {
-    return quant ? PRECISION_INT8 : kernels->panel_bf16 ? PRECISION_BF16X2 : PRECISION_F32;
+    return dtype_is_quantized(type) ? WEIGHTS_QUANTISED
+           : type == DTYPE_BF16     ? WEIGHTS_BF16
+                                    : WEIGHTS_F32;
+}
+
+enum precision precision_default(const struct kernels *kernels, enum weights_class weights,
+                                 const struct cache_types *caches)
+{
+    if (weights == WEIGHTS_QUANTISED || (caches && cache_types_any(caches, dtype_is_quantized)))
+        return PRECISION_INT8;
+    return weights == WEIGHTS_BF16 && kernels->panel_bf16 ? PRECISION_BF16 : PRECISION_F32;
 }
 
 const char *precision_kernels(const struct kernels *kernels, enum precision precision)
@@ -72,9 +82,9 @@ const char *precision_kernels(const struct kernels *kernels, enum precision prec
 }
 
 int precision_parse(enum precision *precision, const char *name, const struct kernels *kernels,
-                    bool quant, struct err *err)
+                    enum weights_class weights, const struct cache_types *caches, struct err *err)
 {
-    *precision = precision_default(kernels, quant);
+    *precision = precision_default(kernels, weights, caches);
     if (!name || !*name)
         return 0;
     char known[64] = "";

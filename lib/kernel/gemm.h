@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernel/kernel.h"
+#include "quant/cache_types.h"
 
 /* Precision of activations in products with bf16 weights. If a gemm_run() has f32 weights too, its
  * bf16 weights count as f32. For f32 weights, PRECISION_BF16 rounds activations to bf16; with the
@@ -25,9 +26,14 @@ enum precision {
 extern const char *const precision_names[];
 const char *precision_name(enum precision precision);
 
-/* Returns the default precision: int8 if weights or the KV cache are quantised (`quant`), else the
- * fastest without loss of accuracy: bf16x2 if the kernel set has bf16 products, or f32. */
-enum precision precision_default(const struct kernels *kernels, bool quant);
+/* Weights by their default precision; of several classes in a model the last one counts. */
+enum weights_class { WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_QUANTISED, WEIGHTS_CLASSES };
+enum weights_class weights_class_of(enum dtype type);
+
+/* Returns the default precision: int8 if weights or the KV cache are quantised; bf16 for bf16 weights if the kernel set
+ * has bf16 products, which adds less than 1e-4 of divergence (tests/bench/quality.md); else f32. `caches` may be NULL. */
+enum precision precision_default(const struct kernels *kernels, enum weights_class weights,
+                                 const struct cache_types *caches);
 
 /* The name of the kernel set where its products have bits of their own: those of a library, or of instructions for bf16
  * at a precision that uses them. "" where all sets have the same bits. */
@@ -36,7 +42,8 @@ const char *precision_kernels(const struct kernels *kernels, enum precision prec
 /* Parses the name of a precision; NULL or "" gives precision_default(). The error for an unknown
  * name lists the known ones. */
 int precision_parse(enum precision *precision, const char *name, const struct kernels *kernels,
-                    bool quant, struct err *err) MUST_USE;
+                    enum weights_class weights, const struct cache_types *caches,
+                    struct err *err) MUST_USE;
 
 struct product {
     const struct mat *w;           /* [out][in], packed */

@@ -2,6 +2,7 @@
 #include "kernel/rates.h"
 
 #include "base/clock.h"
+#include "kernel/gemm.h"
 
 enum { BURST = 1600 }; /* iterations of a timed loop: 3 to 20 microseconds */
 
@@ -33,17 +34,16 @@ static void measure_turn(struct kernel_rates *rates, size_t n)
         }
 }
 
-enum rate_weights { WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_QUANTISED, WEIGHTS };
-
-/* Estimates the GEMM rate of a kernel set for a class of weights at the default precision, in 10^9
- * operations per second; bf16x2 takes two bf16 products per weight. */
-static double rate_for(const struct kernel_rates *r, enum rate_weights weights)
+/* Estimates the GEMM rate of a kernel set for a class of weights, in 10^9 operations per second. Products of bf16 count
+ * half: to be the default they must be clearly faster than those of f32, which are more accurate and the same
+ * everywhere. */
+static double rate_for(const struct kernel_rates *r, enum weights_class weights)
 {
     switch (weights) {
     case WEIGHTS_F32: return r->gop_s[PEAK_F32];
     case WEIGHTS_BF16: return r->kernels->panel_bf16 ? r->gop_s[PEAK_BF16] / 2 : r->gop_s[PEAK_F32];
     case WEIGHTS_QUANTISED: return r->gop_s[PEAK_INT8];
-    case WEIGHTS: break;
+    case WEIGHTS_CLASSES: break;
     }
     return 0;
 }
@@ -51,9 +51,9 @@ static double rate_for(const struct kernel_rates *r, enum rate_weights weights)
 static bool slower(const struct kernel_rates *a, const struct kernel_rates *than)
 {
     bool any = false;
-    for (int w = 0; w < WEIGHTS; w++) {
-        const double rate = rate_for(a, (enum rate_weights)w);
-        any |= rate > 0 && rate * RATES_MARGIN < rate_for(than, (enum rate_weights)w);
+    for (int w = 0; w < WEIGHTS_CLASSES; w++) {
+        const double rate = rate_for(a, (enum weights_class)w);
+        any |= rate > 0 && rate * RATES_MARGIN < rate_for(than, (enum weights_class)w);
     }
     return any;
 }

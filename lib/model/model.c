@@ -148,13 +148,13 @@ bool model_is_eos(const struct model *model, uint32_t id)
     return false;
 }
 
-bool model_is_quantized(const struct model *model)
+enum weights_class model_weights_class(const struct model *model)
 {
-    bool any = false;
+    /* of all tensors, but a synthetic model has no file */
+    enum weights_class class = weights_class_of(model_weight_type(model));
     for (size_t i = 0; i < model->file.n_tensors; i++)
-        any |= dtype_is_quantized(model->file.tensor[i].dtype);
-    /* a synthetic model has no file */
-    return any || dtype_is_quantized(model_weight_type(model));
+        class = size_max(class, weights_class_of(model->file.tensor[i].dtype));
+    return class;
 }
 
 size_t model_parameters(const struct model *model)

@@ -74,8 +74,8 @@ enum dtype model_weight_type(const struct model *model);
 /* All dtypes of these matrices, by bytes in descending order: "q4_k+q6_k". */
 void model_weight_types(const struct model *model, char text[MODEL_TYPES_SIZE]);
 
-/* True if any matrix has a quantised type. */
-bool model_is_quantized(const struct model *model);
+/* The class of its matrices, for the default precision. */
+enum weights_class model_weights_class(const struct model *model);
 
 /* Number of parameters; tied tensors count once. */
 size_t model_parameters(const struct model *model);

@@ -24,7 +24,7 @@ stats_of() { # JQ-PROGRAM OPTION..
 @test "greedy text equals the reference, followed by one newline" {
     for name in grimm andersen; do
         for i in 0 1 2 3; do
-            bmc-gen -q -m "$(model $name)" -p "$(reference_text $name $i prompt)" -n 64 --ignore-eos >out 2>err
+            bmc-gen -q -m "$(model $name)" -p "$(reference_text $name $i prompt)" -n 64 --ignore-eos --precision f32 >out 2>err
             { reference_text $name $i greedy_text; echo; } >expected
             equal_files out expected
             assert_equal "$(cat err)" ''
@@ -34,7 +34,7 @@ stats_of() { # JQ-PROGRAM OPTION..
 
 @test "greedy ids equal the reference" {
     for name in grimm andersen llama-3-like llama-2-like qwen2-like; do
-        ok bmc-gen -q -m "$(model $name)" -p "$(reference_text $name 0 prompt)" -n 40 --ignore-eos --ids
+        ok bmc-gen -q -m "$(model $name)" -p "$(reference_text $name 0 prompt)" -n 40 --ignore-eos --ids --precision f32
         assert_output "$(greedy_ids $name 0 40)"
     done
 }
@@ -215,7 +215,7 @@ END
 @test "--logprobs: chosen and most likely ids match the reference's logits" {
     for name in llama-2-like qwen2-like; do
         jq -c '.cases[] | {prompt, n: 1}' "$(reference $name)" >in
-        ok bmc-gen -q -m "$(model $name)" --jsonl --logprobs 10 --ignore-eos <in
+        ok bmc-gen -q -m "$(model $name)" --jsonl --logprobs 10 --ignore-eos --precision f32 <in
         jq -nc --slurpfile got <(echo "$output") --slurpfile want "$(reference $name)" '
             $want[0].cases | to_entries[] | .key as $i | .value as $c
             | ($c.first_step_logits | max) as $max
@@ -303,11 +303,11 @@ kernel_stats() { # FIELD OPTION..
     [ "$(isas | wc -w)" -ge 3 ]
     for isa in $(isas); do
         case $isa in blas | ref) continue ;; esac
-        # Two bf16 products are needed, so at these rates they do not pay.
+        # bf16 products must be clearly faster than those of f32, and at these rates are not.
         want=$isa
         case $isa in bf16 | amx) want=vnni ;; esac
         prefer_isa "$isa" "$isa"
-        precision=$(BMC_ISA=$want kernel_stats .precision && echo "$output")
+        precision=f32
         export XDG_CONFIG_HOME=$PWD/$isa
         kernel_stats '"\(.isa) \(.isa_from) \(.precision)"' --save-kv "$isa.kv"
         assert_equal "$isa: $output" "$isa: $want profile $precision"
@@ -343,12 +343,17 @@ kernel_stats() { # FIELD OPTION..
     assert_output "$measured measured"
 }
 
-@test "the default precision is bf16x2 where the set has bf16 products, else f32" {
+@test "the default precision for bf16 weights is bf16 where the set has bf16 products, else f32; f32 for receipts and f32 weights" {
+    bmc-convert -q --type f32 "$ROOT/models.d/grimm" -o wide.bmc
     for isa in $(isas); do
         want=f32
-        case $isa in bf16 | amx) want=bf16x2 ;; esac
+        case $isa in bf16 | amx) want=bf16 ;; esac
         kernel_stats .precision --isa "$isa"
         assert_output $want
+        kernel_stats .precision --isa "$isa" -m wide.bmc
+        assert_output f32
+        [ "$isa" = blas ] || kernel_stats .precision --isa "$isa" --receipt r
+        assert_output f32
     done
 }
 
@@ -476,7 +481,7 @@ kernel_stats() { # FIELD OPTION..
         [ "$(jq '.scores | length' "$(reference $name)")" -ge 1 ]
         for nth in $(jq '.scores | keys[]' "$(reference $name)"); do
             jq -j ".scores[$nth].text" "$(reference $name)" >text
-            ok bmc-gen -q -m "$(model $name)" --score --format jsonl <text
+            ok bmc-gen -q -m "$(model $name)" --score --format jsonl --precision f32 <text
             echo "$output" | jq -s --slurpfile want "$(reference $name)" --argjson i "$nth" '
                 $want[0].scores[$i] as $w | .[:-1] as $rows | .[-1] as $last
                 | [($rows | map(.id)) == $w.ids,
@@ -493,7 +498,7 @@ kernel_stats() { # FIELD OPTION..
 
 @test "--score: the other formats have the same values" {
     jq -j '.scores[0].text' "$(reference grimm)" >text
-    score() { bmc-gen -q -m "$(model grimm)" --score -f text "$@"; }
+    score() { bmc-gen -q -m "$(model grimm)" --score -f text --precision f32 "$@"; }
     score --format json >json
     score --format csv >csv
     score --format table >table
@@ -516,7 +521,7 @@ kernel_stats() { # FIELD OPTION..
     assert_equal "$(jq -rsj '.[:-1] | map(.piece) | add' <<<"$output" | od -An -c | tr -d ' ')" 'TheKing\n'
     jq -j '.scores[0].text' "$(reference grimm)" >text
     # Tokens of the first window of 16 attend to all predecessors, later ones to some of them.
-    ok bmc-gen -q -m "$(model grimm)" --score --format jsonl -c 16 <text
+    ok bmc-gen -q -m "$(model grimm)" --score --format jsonl -c 16 --precision f32 <text
     jq -s --slurpfile want "$(reference grimm)" -c '
         $want[0].scores[0] as $w | .[:-1] as $rows
         | [($rows | map(.id)) == $w.ids,

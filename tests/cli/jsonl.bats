@@ -215,7 +215,7 @@ line 2: a word of more than 4194304 characters: text without a place to cut it c
 }
 
 @test "--logprobs K: the chosen and the K most likely ids of every token" {
-    ok jsonl --logprobs 3 --ignore-eos <<<'{"prompt":"Once upon a time","n":5}'
+    ok jsonl --logprobs 3 --ignore-eos --precision f32 <<<'{"prompt":"Once upon a time","n":5}'
     jq -e '.ids as $ids | (.logprobs | length) == 5
         and ([.logprobs[].id] == $ids)
         and (.logprobs | all((.top | length) == 3 and .top[0].id == .id and (.logprob - .top[0].logprob | fabs) < 1e-6
@@ -232,7 +232,7 @@ line 2: a word of more than 4194304 characters: text without a place to cut it c
 @test "text is escaped for JSON; stray bytes become U+FFFD" {
     name=llama-3-like
     jq -c '.cases[] | {prompt, n: 40}' "$(reference llama-3-like)" >in
-    jsonl --ignore-eos <in >out 2>err
+    jsonl --ignore-eos --precision f32 <in >out 2>err
     [ ! -s err ]
     iconv -f UTF-8 -t UTF-8 out >/dev/null
     assert_equal "$(jq -c .ids out)" "$(jq -c '.cases[].greedy_ids' "$(reference llama-3-like)")"

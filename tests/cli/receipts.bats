@@ -13,7 +13,7 @@ setup_file() {
 {"prompt":"The king","n":30,"stop":["and"],"logit_bias":{"48":-2.3,"273":false},"temp":0.5,"seed":1}
 {"prompt":"The king","n":0}
 END
-    bmc-gen -q -m "$(model grimm)" --precision f32 --jsonl -f requests --receipt true >/dev/null
+    bmc-gen -q -m "$(model grimm)" --jsonl -f requests --receipt true >/dev/null
 }
 
 verify() { bmc-gen -q -m "$(model grimm)" --verify-receipt "$@"; }
@@ -91,6 +91,7 @@ END
 
 @test "what receipts do not go with; files that are none; other models" {
     expect_error 1 'keeps all tokens' bmc-gen -q -m "$(model grimm)" -p The -n 2 --kv shift:S=32 --receipt a
+    expect_error 1 '--precision bf16 and bf16x2 do not promise' bmc-gen -q -m "$(model grimm)" -p The -n 2 --precision bf16 --receipt a
     expect_error 2 'not with --beams' bmc-gen -q -m "$(model grimm)" -p The -n 2 --beams 2 --receipt a
     expect_error 2 'generates nothing else' verify a -p The
     echo '{"receipt":1}' >short

@@ -63,7 +63,7 @@ contexts='grimm:64 andersen:80 llama-3-like:240'
     RANDOM=$BMC_SEED
     for kv in $(kv_values); do
         chunk=$((RANDOM % 9 + 1))
-        ok bmc-gen -q -m "$(model llama-3-like)" -p "$(reference_text llama-3-like 3 prompt)" -n 40 --ignore-eos --ids -c 218 --kv "${kv/T=N/T=218}" --chunk $chunk
+        ok bmc-gen -q -m "$(model llama-3-like)" -p "$(reference_text llama-3-like 3 prompt)" -n 40 --ignore-eos --ids -c 218 --kv "${kv/T=N/T=218}" --chunk $chunk --precision f32
         assert_output "$(greedy_ids llama-3-like 3 40)"
     done
 }

@@ -251,8 +251,8 @@ int main(int argc, char **argv)
         return 2;
     if (argc > 9)
         logit_tolerance = perplexity_tolerance = best_tolerance;
-    if (precision_parse(&options.cpu.precision, argc > 8 ? argv[8] : NULL, options.cpu.kernels, false,
-                        &err) < 0)
+    if (precision_parse(&options.cpu.precision, argc > 8 ? argv[8] : "f32", options.cpu.kernels,
+                        model_weights_class(model), NULL, &err) < 0)
         die(&err);
     if (options.cpu.precision == PRECISION_BF16X2)
         logit_tolerance = best_tolerance;

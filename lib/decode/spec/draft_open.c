@@ -17,9 +17,8 @@ struct session_options draft_session_options(const struct session_options *targe
     s.prefix_store = NULL;
     s.kv.scales = NULL; /* they are the target's */
     s.kv_types.n = 0;   /* likewise the types of layers */
-    if (!keep_precision && model_is_quantized(draft))
-        s.cpu.precision =
-            precision_default(s.cpu.kernels, true); /* the target's may be for bf16 weights */
+    if (!keep_precision)
+        s.cpu.precision = precision_default(s.cpu.kernels, model_weights_class(draft), &s.kv_types);
     return s;
 }
 

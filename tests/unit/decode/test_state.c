@@ -53,20 +53,21 @@ static struct session *open_session(const struct model *model, const char *kv, s
 {
     struct err err;
     struct session *session = NULL;
-    struct session_options o = {
-        .cpu.attn = attn_find(NULL, &err),
-        .cpu.kernels = choices->kernels,
-        .kv_types = cache_types_alike(choices->cache),
-        .cpu.precision = precision_default(choices->kernels, dtype_is_quantized(choices->weights) ||
-                                                                 dtype_is_quantized(choices->cache)),
-        .context = CONTEXT,
-        .batch = batch,
-        .chunk = CONTEXT,
-        .rows = batch * rows,
-        .threads = 2,
-        .threads_prefill = 2,
-        .kept_states = 3,
-        .recent_states = 2};
+    struct session_options o = {.cpu.attn = attn_find(NULL, &err),
+                                .cpu.kernels = choices->kernels,
+                                .kv_types = cache_types_alike(choices->cache),
+                                .cpu.precision = dtype_is_quantized(choices->weights) ||
+                                                         dtype_is_quantized(choices->cache)
+                                                     ? PRECISION_INT8
+                                                     : PRECISION_F32,
+                                .context = CONTEXT,
+                                .batch = batch,
+                                .chunk = CONTEXT,
+                                .rows = batch * rows,
+                                .threads = 2,
+                                .threads_prefill = 2,
+                                .kept_states = 3,
+                                .recent_states = 2};
     if (kv_spec_parse(&o.kv, kv, &err) < 0 || session_open(&session, model, &o, &err) < 0)
         check(false, "%s: %s", kv, err.text);
     return session;

@@ -378,7 +378,7 @@ static void run_config(struct session_options *options)
 /* A random precision; quantised weights are multiplied with int8 or f32 activations. */
 static enum precision pick_precision(void)
 {
-    if (model_is_quantized(model))
+    if (model_weights_class(model) == WEIGHTS_QUANTISED)
         return pick(0, 2) ? PRECISION_INT8 : PRECISION_F32;
     return (enum precision)pick(PRECISION_F32, PRECISION_INT8);
 }
