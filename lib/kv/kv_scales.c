@@ -119,10 +119,9 @@ static int check_rule(const struct conf *conf, const struct rule *rule, bool nee
     const char *found = conf_get(conf, rule->key);
     if (found ? strcmp(found, rule->value) == 0 : !needed)
         return 0;
-    return err_set(err,
-                   "%s: was written by an older program, %s: measure the scales again with bmc-prof "
-                   "cache-scales",
-                   conf->name, rule->older);
+    return err_set(
+        err, "%s: was written by an older program, %s: measure them again with bmc-prof cache-scales",
+        conf->name, rule->older);
 }
 
 static int check_complete(const struct kv_scales *s, const struct conf *conf,

@@ -128,7 +128,7 @@ requests() {
     while read -r kv type alloc threads; do
         if ! sampled 3; then continue; fi
         ok bmc-gen -q -m m.bmc --jsonl -np 2 -c 528 --kv "$kv" --cache-type "$type" --alloc "$alloc" -t "$threads" --ignore-eos --temp 0 \
-            --profile none --prefix-cache-mb 0 --stats stats -f in
+            --profile none --prefix-cache-mb 0 --no-spec --stats stats -f in
         bmc-prof memory -m m.bmc -np 2 -N 528 -p 520 -n 8 --kv "$kv" --cache-type "$type" --alloc "$alloc" -t "$threads" --profile none \
             --megabytes 1 --format json >rows 2>/dev/null
         run jq -ce --arg how "$kv $type $alloc $threads" --argjson measured "$(jq .peak_resident_bytes stats)" '.rows[-1] |

@@ -1,5 +1,5 @@
-// llama.cpp and forks of it through llama.h, greedy: the protocol of driver.py. With -DOLD, the interface of forks of early
-// 2025. Usage: run_llama MODEL.gguf THREADS BATCH CONTEXT f16|f32 VERSION
+/* llama.cpp and forks of it by their C interface, greedy: the protocol of driver.py. With -DOLD, the interface of forks of
+ * early 2025. Usage: run_llama MODEL.gguf THREADS BATCH CONTEXT f16|f32 VERSION */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -288,15 +288,15 @@ static size_t run_step(struct kv *kv, const struct kernels *kernels, const struc
 /* Tiles read per head and layer, padding included: shared ones once per prefix group. */
 static size_t tiles_of(const struct shape *shape, bool shares)
 {
-    enum { TASK_ROWS = 64 / (HEADS / KV_HEADS) };
+    enum { TASK_ROWS = 64 / (HEADS / KV_HEADS), COMMON = SHARED / QUANT_BLOCK * QUANT_BLOCK };
     size_t tiles = 0, grouped = 0;
     for (size_t s = 0; s < SEQS; s++) {
         const size_t all = round_up(shape->n[s] + shape->rows[s], R) / ATTEND_TILE;
         const bool joins = shares && shape->n[s] > SHARED && shape->rows[s] == 1;
-        tiles += (all - (joins ? SHARED / ATTEND_TILE : 0)) * div_up(shape->rows[s], TASK_ROWS);
+        tiles += (all - (joins ? COMMON / ATTEND_TILE : 0)) * div_up(shape->rows[s], TASK_ROWS);
         grouped += joins;
     }
-    return tiles + (grouped ? SHARED / ATTEND_TILE : 0);
+    return tiles + (grouped ? COMMON / ATTEND_TILE : 0);
 }
 
 /* Bitwise; eager attention sums two spans in another order. */

@@ -186,7 +186,7 @@ static void test_scaled_keys(void)
                   needed, err.text);
             check(rc == 0 ||
                       strstr(err.text, "file: was written by an older program, whose keys of this "
-                                       "model had other scales: measure the scales again"),
+                                       "model had other scales: measure them again"),
                   "%s", err.text);
             kv_scales_release(&scales);
             buf_release(&file);

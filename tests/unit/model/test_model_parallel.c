@@ -481,7 +481,8 @@ static void compare(const struct script *script, const struct small *small, enum
                                        .recent_states = 2,
                                        .threads = 1,
                                        .threads_prefill = 1}};
-    run.options.cpu.precision = precision_default(run.options.cpu.kernels, weights_class_of(type), NULL);
+    run.options.cpu.precision =
+        precision_default(run.options.cpu.kernels, weights_class_of(type), NULL);
     for (size_t i = 0; i < n; i++) {
         run.options.kv = (struct kv_spec){0};
         if (!check(kv_spec_parse(&run.options.kv, policies[i], &err) == 0, "%s", err.text))
