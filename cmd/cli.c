@@ -439,9 +439,8 @@ void cli_print_version(const char *program, const struct kernels *kernels, const
     }
     putchar('\n');
     if (kernels)
-        printf("default:   isa %s (%s), precision f32; %s for bf16 weights; int8 for quantised weights "
-               "and "
-               "caches\n",
+        printf("default:   isa %s (%s), precision f32; %s for bf16 weights; "
+               "int8 for quantised weights and caches\n",
                kernels->isa, from, precision_name(precision_default(kernels, WEIGHTS_BF16, NULL)));
 }
 

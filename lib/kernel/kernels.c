@@ -29,16 +29,6 @@ const struct kernels *const *const kernel_sets = pointers;
 /* Slots: `peak` and all members behind it are pointers. */
 enum { SLOTS_AT = offsetof(struct kernels, peak), SLOT_BYTES = sizeof(void (*)(void)) };
 
-/* Fills the empty slots of a kernel set from its base set, that set's base, and so on. */
-static void complete_set(struct kernels *k, const struct kernels *base)
-{
-    static const char empty[SLOT_BYTES];
-    for (; base; base = base->base)
-        for (size_t at = SLOTS_AT; at < sizeof *k; at += SLOT_BYTES)
-            if (memcmp((char *)k + at, empty, SLOT_BYTES) == 0)
-                memcpy((char *)k + at, (const char *)base + at, SLOT_BYTES);
-}
-
 /* That of ref is compiled with the FMA instruction where the processor has it. */
 static const struct kernels *fastest_build(const struct kernels *k)
 {
@@ -47,6 +37,18 @@ static const struct kernels *fastest_build(const struct kernels *k)
         return &kernels_ref_fma;
 #endif
     return k;
+}
+
+/* Fills the empty slots of a kernel set from its base set, that set's base, and so on. */
+static void complete_set(struct kernels *k, const struct kernels *base)
+{
+    static const char empty[SLOT_BYTES];
+    for (; base; base = base->base) {
+        const char *from = (const char *)fastest_build(base);
+        for (size_t at = SLOTS_AT; at < sizeof *k; at += SLOT_BYTES)
+            if (memcmp((char *)k + at, empty, SLOT_BYTES) == 0)
+                memcpy((char *)k + at, from + at, SLOT_BYTES);
+    }
 }
 
 static void setup(void)

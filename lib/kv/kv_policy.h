@@ -72,7 +72,8 @@ struct kv_policy {
     struct device_addr (*row_at)(const struct kv *kv, size_t seq, size_t head, size_t row);
 
     /* Writes rows [n + first, n + first + rows) of one layer, allocated by ensure(), from f32
-     * [rows][kv_heads * head_dim] with `stride` elements between rows. Usually kv_rows_append(). */
+     * [rows][kv_heads * head_dim] with `stride` elements between rows; `queries` as of kv_append(). Usually
+     * kv_rows_append(). */
     void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
                    struct device_addr k, struct device_addr v, size_t stride,
                    const struct kv_queries *queries);

@@ -26,8 +26,9 @@ struct tried_draft {
 
 enum { MATCH_LENGTHS = 7, MATCH_SHARES = 4 };
 
-/* How often a token is right that followed an earlier occurrence of the last tokens, by the length of the match and by how many occurrences
- * agree: learnt from all drafts of a run, verified or not, since the text shows what would have been accepted. */
+/* How often a token is right that followed an earlier occurrence of the last tokens, by the length of the match and by
+ * how many occurrences agree: learnt from all drafts of a run, verified or not, since the text shows what would have
+ * been accepted. */
 struct match_rates {
     double reached[MATCH_LENGTHS][MATCH_SHARES], right[MATCH_LENGTHS][MATCH_SHARES];
 };
