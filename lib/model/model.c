@@ -151,10 +151,12 @@ bool model_is_eos(const struct model *model, uint32_t id)
 enum weights_class model_weights_class(const struct model *model)
 {
     /* of all tensors, but a synthetic model has no file */
-    enum weights_class class = weights_class_of(model_weight_type(model));
-    for (size_t i = 0; i < model->file.n_tensors; i++)
-        class = size_max(class, weights_class_of(model->file.tensor[i].dtype));
-    return class;
+    enum weights_class all = weights_class_of(model_weight_type(model));
+    for (size_t i = 0; i < model->file.n_tensors; i++) {
+        const enum weights_class one = weights_class_of(model->file.tensor[i].dtype);
+        all = one > all ? one : all;
+    }
+    return all;
 }
 
 size_t model_parameters(const struct model *model)

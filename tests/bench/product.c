@@ -115,7 +115,8 @@ int main(int argc, char **argv)
     struct gemm *gemm;
     kernels_setup();
     const struct kernels *kernels = kernels_select(getenv("BMC_ISA"), &err);
-    if (!kernels || precision_parse(&precision, argv[4], kernels, dtype_is_quantized(type), &err) < 0)
+    if (!kernels ||
+        precision_parse(&precision, argv[4], kernels, weights_class_of(type), NULL, &err) < 0)
         die(&err);
     threads_set((int)number[4]);
     struct mat w[MATRICES];

@@ -57,7 +57,7 @@ static int append_received(struct forward *f, const struct op_step *step, const 
         .kind = OP_APPEND,
         .in = {BUFFER_K, 0, r->width},
         .width = r->width,
-        .append = {{BUFFER_V, 0, r->width}, config_kv_index(c, first, n, r->layer)},
+        .append = {.v = {BUFFER_V, 0, r->width}, .layer = config_kv_index(c, first, n, r->layer)},
     };
     f->backend->memory->write(f->buffer[BUFFER_K], r->rows, bytes);
     f->backend->memory->write(f->buffer[BUFFER_V], r->rows + step->rows * r->width, bytes);
