@@ -1,4 +1,4 @@
-/* libbmc: LLM inference on CPUs. See bmc(3).
+/* libbmc: LLM inference on CPUs. See libbmc(3).
  *
  *    #include <bmc.h>
  *    cc program.c $(pkg-config --cflags --libs bmc)
@@ -257,7 +257,7 @@ int bmc_fork(struct bmc_context *context, size_t to, size_t from, size_t n, size
 /* A prompt, and how it is continued. */
 struct bmc_request {
     size_t size; /* sizeof(struct bmc_request) */
-    /* A JSON object with the members of a request of bmc-gen(1), REQUESTS, such as
+    /* A JSON object with the members of a request of bmc-jsonl(5), REQUESTS, such as
      * {"n": 100, "temp": 0.8, "seed": 1, "stop": ["\n"], "json_schema": {..}}; NULL: none.
      * "id", "stream" and "prompt_logprobs" have no effect here: see struct bmc_callbacks and bmc_score(). */
     const char *settings;

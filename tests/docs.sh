@@ -1,6 +1,6 @@
 #!/bin/sh
 # Documentation generated from the programs' option tables: the sections between the lines BEGIN OPTIONS and END OPTIONS of
-# each man page and between BEGIN FOREIGN and END FOREIGN of bmc-gen(1), and the completions.
+# the man page of each program and between BEGIN FOREIGN and END FOREIGN of bmc-llama.cpp(7), and the completions.
 #
 #   sh tests/docs.sh update    regenerates them
 #   sh tests/docs.sh check     names those that differ, and fails if any do
@@ -58,24 +58,24 @@ renew_page() {
         END { exit !(begun == 1 && ended == 1) }' "$1"
 }
 
-# renew PROGRAM KIND MARK: replaces a section of the man page by the program's output for KIND.
+# renew PAGE MARK PROGRAM KIND: replaces a section of a man page by the program's output for KIND.
 renew() {
-    page=$root/man/$1.1
-    "$bin/$1" --print-options "$2" >"$scratch/fresh"
+    page=$root/man/$1
+    "$bin/$3" --print-options "$4" >"$scratch/fresh"
     if [ ! -e "$page" ]; then
         echo "$page does not exist" >&2
         status=1
-    elif renew_page "$page" "$3" "$scratch/fresh" >"$scratch/page"; then
+    elif renew_page "$page" "$2" "$scratch/fresh" >"$scratch/page"; then
         compare_or_write "$scratch/page" "$page"
     else
-        echo "$page needs one line '.\\\" BEGIN $3' and one '.\\\" END $3'" >&2
+        echo "$page needs one line '.\\\" BEGIN $2' and one '.\\\" END $2'" >&2
         status=1
     fi
 }
 
-renew bmc-gen foreign FOREIGN
+renew bmc-llama.cpp.7 FOREIGN bmc-gen foreign
 for program in $programs; do
-    renew "$program" man OPTIONS
+    renew "$program.1" OPTIONS "$program" man
     for shell in bash zsh fish; do
         case $shell in
         bash) file=$program.bash ;;

@@ -2,7 +2,7 @@
  * Parsing needs no model, so that fuzzing can try any bytes.
  *
  * The table of JSON fields ("members") in request.c drives parsing, suggestions for unknown fields
- * and the test of the man page. To add a field, add it there and to the table of bmc-gen(1). */
+ * and the test of the man page. To add a field, add it there and to the table of bmc-jsonl(5). */
 #pragma once
 
 #include "base/json.h"

@@ -204,10 +204,10 @@ END
     refuses 'unknown option --n-predict' bmc-convert --n-predict 4
 }
 
-# "NAME<tab>EQUIVALENT" of every option in the table of bmc-gen(1).
+# "NAME<tab>EQUIVALENT" of every option in the table of bmc-llama.cpp(7).
 foreign_rows() {
     awk '/BEGIN FOREIGN/ { inside = 1 } /END FOREIGN/ { inside = 0 }
-        inside && !/^(T[{}]|\.)/ { if (++n % 2) names = $0; else print names "\t" $0 }' "$ROOT/man/bmc-gen.1" |
+        inside && !/^(T[{}]|\.)/ { if (++n % 2) names = $0; else print names "\t" $0 }' "$ROOT/man/bmc-llama.cpp.7" |
         sed 's/\\%//g; s/\\-/-/g; s/\\e/\\/g' |
         while IFS=$'\t' read -r names what; do
             for name in ${names//,/}; do printf '%s\t%s\n' "$name" "$what"; done
@@ -298,11 +298,11 @@ has_option() {
 @test "docs.sh detects a man page with a different table of options" {
     mkdir copy
     cp -r "$ROOT/man" "$ROOT/completions" copy
-    sed -i '/BEGIN FOREIGN/,/END FOREIGN/s/only the CPU/always a GPU/' copy/man/bmc-gen.1
+    sed -i '/BEGIN FOREIGN/,/END FOREIGN/s/only the CPU/always a GPU/' copy/man/bmc-llama.cpp.7
     export DOCS_ROOT=copy BMC_BIN
     run sh "$ROOT/tests/docs.sh" check
     assert_failure 1
-    assert_line --partial "copy/man/bmc-gen.1 differs"
+    assert_line --partial "copy/man/bmc-llama.cpp.7 differs"
 }
 
 # ---- options given twice ----
@@ -482,17 +482,17 @@ END
 # ---- man pages ----
 
 # The pages that a page's SEE ALSO names.
-see_also() { sed -n '/^\.SH SEE ALSO/,$s/^\.BR \([a-z_\\-]*\) (\([1357]\)),\{0,1\}$/\1.\2/p' "$1" | tr -d '\\'; }
+see_also() { sed -n '/^\.SH SEE ALSO/,$s/^\.BR \([a-z_.\\-]*\) (\([1357]\)),\{0,1\}$/\1.\2/p' "$1" | tr -d '\\'; }
 
-@test "every SEE ALSO names the other programs or bmc(3), bmc(7), and existing pages" {
+@test "every SEE ALSO names the other programs or libbmc(3), bmc(7), and existing pages" {
     pages=$(cd "$ROOT/man" && echo *)
     [ "$(wc -w <<<"$pages")" -ge 9 ]
     for page in $pages; do
         see_also "$ROOT/man/$page" >named
         programs=$PROGRAMS
-        case $page in bmc_*.3) # a group of functions: bmc(3) names the programs
+        case $page in bmc_*.3) # a group of functions: libbmc(3) names the programs
             programs=
-            grep -qx bmc.3 named || fail "$page does not name bmc(3)"
+            grep -qx libbmc.3 named || fail "$page does not name libbmc(3)"
             ;;
         esac
         for program in $programs; do

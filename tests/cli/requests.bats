@@ -17,7 +17,7 @@ error() { jq -r '.error // ""' <<<"$output"; }
 }
 
 @test "the man page lists the members, their aliases and their values" {
-    sed -n '/BEGIN MEMBERS/,/END MEMBERS/p' "$ROOT/man/bmc-gen.1" | sed 's/\\f[BR]//g; s/\\-/-/g' |
+    sed -n '/BEGIN MEMBERS/,/END MEMBERS/p' "$ROOT/man/bmc-jsonl.5" | sed 's/\\f[BR]//g; s/\\-/-/g' |
         awk '/^\.TP/ { getline; name = $0; also = ""
                 if (at = index(name, ", also ")) { also = substr(name, at + 7); name = substr(name, 1, at - 1) }
                 getline; print name "\t" also "\t" substr($0, 1, index($0, ": ") - 1) }' >listed

@@ -146,7 +146,7 @@ pages() { cd "$ROOT" && find CONTRIBUTING.md lib cmd tests/README.md -name '*.md
 
 @test "every page's SEE ALSO names bmc-spec and bmc(7), and bmc(7) names every page" {
     for page in "$ROOT"/man/*; do
-        sed -n '/^\.SH SEE ALSO/,$s/^\.BR \([a-z_\\-]*\) (\([0-9]\)),*$/\1.\2/p' "$page" | tr -d '\\' >"see-$(basename "$page")"
+        sed -n '/^\.SH SEE ALSO/,$s/^\.BR \([a-z_.\\-]*\) (\([0-9]\)),*$/\1.\2/p' "$page" | tr -d '\\' >"see-$(basename "$page")"
         for name in bmc-spec.1 bmc.7; do
             [ "$(basename "$page")" = "$name" ] || grep -qx "$name" "see-$(basename "$page")" || fail "$page: $name"
         done
@@ -268,10 +268,11 @@ fields_of_section() {
 
 # Extracts the EXAMPLES of a man page to files block-NN in the current folder.
 blocks_of_page() {
-    sed -n '/^\.SH EXAMPLES/,/^\.SH SEE/p' "$1" | awk '
-        /^\.EX$/ { file = sprintf("block-%02d", ++n); inside = 1; next }
+    awk '
+        /^\.SH / { examples = / EXAMPLES$/ }
+        examples && /^\.EX$/ { file = sprintf("block-%02d", ++n); inside = 1; next }
         /^\.EE$/ { inside = 0 }
-        inside { print >file }'
+        inside { print >file }' "$1"
     sed -i -e 's/\\-/-/g; s/\\(dq/"/g; s/\\(aq/'"'"'/g; s/\\(ha/^/g; s/\\&//g; s/\\e/\\/g' block-*
 }
 
@@ -365,6 +366,8 @@ run_page() {
 @test "examples of bmc-kv(5) run" { run_page bmc-kv.5; }
 @test "examples of bmc-family(5) run" { run_page bmc-family.5; }
 @test "examples of bmc-chat(5) run" { run_page bmc-chat.5; }
+@test "examples of bmc-jsonl(5) run" { run_page bmc-jsonl.5; }
+@test "examples of bmc-llama.cpp(7) run" { run_page bmc-llama.cpp.7; }
 
 # Installs the library into ./usr and lets programs find it.
 installed_library() {
@@ -373,9 +376,9 @@ installed_library() {
     export PKG_CONFIG_PATH=$PWD/usr/lib/pkgconfig LD_LIBRARY_PATH=$PWD/usr/lib
 }
 
-@test "examples of bmc(3) run" {
+@test "examples of libbmc(3) run" {
     installed_library
-    run_page bmc.3;
+    run_page libbmc.3;
 }
 
 @test "examples of the pages of functions run" {
@@ -394,7 +397,7 @@ installed_library() {
     grep -oE '\bbmc_[a-z_]+\(' <<<"$code" | tr -d '(' | sort -u >declared
     [ "$(wc -l <declared)" -ge 36 ]
     sed -n '/^\.SH SYNOPSIS/,/^\.SH [DE][^X]/s/^\.BI* "*[a-z_0-9* ]*\b\(bmc_[a-z_]*\)(.*/\1/p' "$ROOT"/man/*.3 >listed
-    sed -n '/^\.SH FUNCTIONS/,$s/^\.B "const char \*\(bmc_[a-z_]*\)(.*/\1/p' "$ROOT/man/bmc.3" >>listed
+    sed -n '/^\.SH FUNCTIONS/,$s/^\.B "const char \*\(bmc_[a-z_]*\)(.*/\1/p' "$ROOT/man/libbmc.3" >>listed
     sort listed | diff declared -
     for page in "$ROOT"/man/bmc_*.3; do
         sed -n '/^\.SH NAME/,/^\.SH SYNOPSIS/p' "$page" | grep -oE '\bbmc_[a-z_]+' | diff - <(sed -n '/^\.SH SYNOPSIS/,/^\.SH [DE][^X]/s/^\.BI* "*[a-z_0-9* ]*\b\(bmc_[a-z_]*\)(.*/\1/p' "$page")
