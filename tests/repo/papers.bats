@@ -55,6 +55,59 @@ listed() {
     assert_output ""
 }
 
+# Rows whose verdict judges a claim.
+judged() { rows | awk -F'\t' '$6 ~ /^(holds|does not hold)/'; }
+
+# Entries of make papers that print why no claim is tested, as KEY.
+form_entries() {
+    local script
+    for script in "${BATS_TEST_DIRNAME%/*}"/bench/papers/{bmc,bass,segment,headinfer,htp}.sh; do
+        awk -v paper="$(basename "$script" .sh)" '/^[a-z0-9_]+\(\) \{/ { name = $1; sub(/\(.*/, "", name) } /(^|[ ;])form "/ { print paper "/" name }' "$script"
+    done | sort -u
+}
+
+@test "rows with simulated acceptance, or whose answers are not a real model's, are form only" {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    run awk -F'\t' '$4 ~ /(spec_tables|spec_policy|spec_speed|tune_spec|needle)\.sh/ || $5 " " $6 ~ /simulated|random weights|trained (for|to)/ { print $1 " " $2 }' <(judged)
+    assert_output ""
+    form_entries >form
+    rows | awk -F'\t' '$4 ~ /ONLY=/ { key = $4; sub(/.*ONLY=/, "", key); sub(/[^a-z0-9\/].*/, "", key); print key "\t" ($6 ~ /^form only/) }' >verdicts
+    [ "$(wc -l <verdicts)" -gt 40 ]
+    run awk -F'\t' 'NR == FNR { form[$1] = 1; next } $2 != ($1 in form) { print $1 ": the entry and the verdict of the index differ in whether a claim is tested" }' form verdicts
+    assert_output ""
+}
+
+# Judged rows whose claim is about another program, without a figure of it (its name and version in the result), and without
+# "NAME is not measured" in the verdict; and those where a policy stands for it.
+imitations() {
+    judged | awk -F'\t' '
+        {
+            wrong = $5 $6 ~ /our (paged )?policy/
+            for (rest = $3; match(rest, /Hugging Face|HF|vLLM|DeepSpeed|llama\.cpp|oneDNN|PACE/); rest = substr(rest, RSTART + RLENGTH)) {
+                name = substr(rest, RSTART, RLENGTH)
+                if (name ~ /^H/) name = "transformers"
+                if ($5 !~ (name " [0-9a-f]*[0-9]") && $6 !~ (name " (is|are|was|were) not measured")) wrong = 1
+            }
+            if (wrong) print $1 " " $2
+        }'
+}
+
+# Rows that do so until the other programs are measured; none may join them.
+IMITATIONS='BMC abstract
+BMC figure 11
+BMC table II
+BMC figure 14
+BMC VIII-D, note
+BMC table IV
+BMC table VI
+BMC VIII-H1
+segment figure 8
+segment figure 9'
+
+@test "no policy of this library stands for another program" {
+    assert_equal "$(imitations)" "$IMITATIONS"
+}
+
 @test "scripts named in the index exist" {
     cd "$BATS_TEST_TMPDIR" || return 1
     grep -oE 'tests/[a-z_]+(/[a-z_]+)?\.(sh|bats)' "$INDEX" | sort -u >named

@@ -123,7 +123,7 @@ tab10() {
         attention rows "$work/heads.shape" "$n" "$b" iterative,bmc --attn blas
         claim "iterative over bmc, B = $b, N = $n" "$(over rows total_ms "$iterative" "$bmc")" "$paper" "" "B $b N $n"
     done
-    note "32 heads of 16, one layer, OpenBLAS, cache updates included."
+    form "iterative in the place of Hugging Face; 32 heads of 16, one layer, OpenBLAS, cache updates included"
 }
 
 # Whole steps. decode FILE SHAPE LAYERS B DEPTH TOKENS POLICIES
@@ -294,13 +294,13 @@ spec() { # M PAPER
          series: [{name: "paper", x: $paper[0], y: $paper[1]}, {name: "measured", x: ($c | map(.T)), y: ($c | map(.y)), lo: ($c | map(.lo)), hi: ($c | map(.hi))}]}' "$work"/round.*
     note "Llama-2-7B, one layer, N = $n (paper: 4096), k = 26."
 }
-tab1() { spec 4 0.45 '[[1, 2, 4, 8, 16, 128, 256, 512, 1024], [1, 0.56, 0.54, 0.45, 0.46, 0.47, 0.64, 0.83, 2.04]]'; }
+tab1() { spec 4 0.45 '[[1, 2, 4, 8, 16, 128, 256, 512, 1024], [1, 0.56, 0.54, 0.45, 0.46, 0.47, 0.64, 0.83, 2.04]]'; form "accepted tokens are given, not drafted"; }
 tab8() { spec 8 0.50 '[[1, 2, 4, 8, 16, 32, 64, 128, 256], [1, 0.65, 0.55, 0.509, 0.501, 0.503, 0.52, 0.57, 0.74]]'; form "on a CPU, with another model than the paper's"; }
 
 fig14() {
     [ -e lib/bmc-mpi.so ] || skip "needs MPI: make deps-mpi mpi"
     ROUNDS=$(turns 1 3) SHAPES=$(pick opt-350m "opt-350m opt-1.3b") BATCHES=$(pick 32 "32 128") sh tests/bench/instances.sh 2>"$work/error" | markdown
-    form "two layers, 64 + 64 tokens"
+    note "Two layers, 64 + 64 tokens; the baseline is policy iterative."
 }
 
 # Figures 12 and 13: speculation over models of random weights. policies TABLE OPTIONS..: samples in $work/samples

@@ -148,7 +148,8 @@ fig6() {
         series: map({name: "\(.[0].length) tokens", x: (group_by(.depth) | map(.[0].depth * 100)), y: (group_by(.depth) | map(map(if .right then 100 else 0 end) | add / length))})}' "$work/questions"
     counted "share of needles found by HeadInfer" "$(score '.way == "headinfer"')" 1 "" found
     counted "HeadInfer over the whole cache" "$(jq -s '(map(select(.way == "headinfer" and .right)) | length) / (map(select(.way == "standard" and .right)) | length)' "$work/questions")" 1 "" "equal accuracy"
-    note "The model: $reduced. All 11 needles are in one context: each is a distractor for the others."
+    form "$reduced"
+    note "All 11 needles are in one context: each is a distractor for the others."
 }
 
 # Tables 8 and 9: Ruler's single and multi-key retrieval.
