@@ -14,12 +14,14 @@ import subprocess
 import sys
 
 
-def prompts_of(cell, vocab):
-    """The same ids for every engine: an arithmetic sequence per prompt, different from the others'."""
+def request_of(cell, vocab, turn):
+    """The same ids for every engine: an arithmetic sequence per prompt, whose first id differs from that of the others and of
+    earlier rounds, so that no engine finds keys and values of it."""
     uneven, batch, prompt, new, beams = re.fullmatch(r"(u?)(\d+)x(\d+)\+(\d+)(?:k(\d+))?", cell).groups()
     batch, prompt = int(batch), int(prompt)
     lengths = [max(1, prompt * (1 + (5 * i + 3) % 4) // 4) if uneven else prompt for i in range(batch)]
-    prompts = [[300 + (i * 7919 + (j * j + 3) * 104729) % (vocab - 300) for i in range(n)] for j, n in enumerate(lengths)]
+    prompts = [[300 + (i * 7919 + (j * j + 3) * 104729 + (turn + 9) * 1299709) % (vocab - 300) for i in range(n)]
+               for j, n in enumerate(lengths)]
     return {"prompts": prompts, "new": int(new), "beams": int(beams or 1)}
 
 
@@ -69,9 +71,10 @@ def common(a, b):
     return same
 
 
-def measure(engines, request, rounds, warm):
-    results = {engine.name: {"samples": []} for engine in engines}
+def measure(engines, cell, vocab, rounds, warm):
+    results = {engine.name: {"samples": [], "tokens": []} for engine in engines}
     for turn in range(-warm, rounds):
+        request = request_of(cell, vocab, turn)
         for engine in engines:
             result = results[engine.name]
             if "error" in result:
@@ -80,11 +83,8 @@ def measure(engines, request, rounds, warm):
             if "error" in answer:
                 result["error"] = answer["error"]
             elif turn >= 0:
-                tokens = answer.pop("tokens")
+                result["tokens"] += answer.pop("tokens")
                 result["samples"].append(answer)
-                result.setdefault("tokens", tokens)
-                if tokens != result["tokens"]:
-                    result["rounds_differ"] = True
             result["versions"] = engine.versions
     return results
 
@@ -97,8 +97,7 @@ def main():
         path = os.path.join(out, f"{model}-{kind}-{cell}.json")
         if os.path.exists(path):
             continue
-        request = prompts_of(cell, int(vocab))
-        results = measure(engines, request, int(rounds), int(warm))
+        results, request = measure(engines, cell, int(vocab), int(rounds), int(warm)), request_of(cell, int(vocab), 0)
         reference = results[engines[0].name].get("tokens", [])
         for result in results.values():
             tokens = result.pop("tokens", None)

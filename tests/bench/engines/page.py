@@ -42,8 +42,7 @@ def cell(page):
         found = [rates(page, s) for s in result["samples"]]
         columns = [text([f[i] for f in found]) for i in range(3)]
         ratios = "" if name == names[0] else "; ".join(ratio([o[i] for o in own], [f[i] for f in found]) for i in range(3))
-        differ = "; rounds differ" if result.get("rounds_differ") else ""
-        print(f"| {name} | {' | '.join(columns)} | {ratios} | {result['equal']} of {result['of']}{differ} |")
+        print(f"| {name} | {' | '.join(columns)} | {ratios} | {result['equal']} of {result['of']} |")
 
 
 def main():

@@ -29,6 +29,8 @@ def generate(prompts, new, beams):
     before, clock = batch.stats(), driver.Clock()
     answers = batch.run([{"ids": p, "n": new, "ignore_eos": True, "temp": 0} for p in prompts])
     answer, after = clock.answer([list(one.ids) for one in answers]), batch.stats()
+    if after["reused_tokens"] != before["reused_tokens"]:
+        return {"error": f"{after['reused_tokens'] - before['reused_tokens']} tokens of prompts were not computed"}
     if beams == 1:
         answer["first"] = (after["prompt_ms"] - before["prompt_ms"]) / 1000
         answer["after"] = sum(len(row) - 1 for row in answer["tokens"])
