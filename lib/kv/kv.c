@@ -53,6 +53,15 @@ size_t kv_shape_row_bytes(const struct kv_shape *shape)
     return bytes;
 }
 
+size_t kv_shape_matrix_bytes(const struct kv_shape *shape)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < shape->n_sizes; i++)
+        for (size_t m = 0; m < kv_matrices(&shape->sizes[i]); m++)
+            most = size_max(most, shape->sizes[i].kv_heads * kv_sizes_row_bytes(&shape->sizes[i], m));
+    return most;
+}
+
 size_t kv_shape_width(const struct kv_shape *shape)
 {
     size_t most = 0;

@@ -133,6 +133,9 @@ static inline size_t kv_sizes_row_bytes(const struct kv_sizes *sizes, size_t mat
 size_t kv_sizes_bytes(const struct kv_sizes *sizes);
 size_t kv_shape_row_bytes(const struct kv_shape *shape);
 
+/* The same of the largest matrix, K or V of all heads of a layer. */
+size_t kv_shape_matrix_bytes(const struct kv_shape *shape);
+
 /* The largest number of elements of K of a token in a layer; of KV heads; of elements of a head. */
 size_t kv_shape_width(const struct kv_shape *shape);
 size_t kv_shape_heads(const struct kv_shape *shape);

@@ -28,16 +28,21 @@ struct grow_block {
 
 /* The next growth event of a sequence, as far as it was done in advance: kv_prepare.h. */
 struct kv_prepare {
-    size_t layers;              /* leading layers that have their larger blocks already */
-    struct grow_block fresh[2]; /* matrices of the layer after these, being filled; or no data */
-    size_t filled;              /* rows at the end of `fresh` that are copied or zeroed */
-    size_t unchanged;           /* leading rows that are the same since `fresh` was allocated */
-    size_t copied;              /* rows copied, summed over layers */
+    size_t matrices;         /* leading matrices that have their larger blocks already */
+    struct grow_block fresh; /* of the matrix after these, being filled; or no data */
+    size_t filled;           /* rows at the end of `fresh` that are copied or zeroed */
+    size_t unchanged;        /* leading rows that are the same since `fresh` was allocated */
+    size_t copied;           /* rows copied, summed over matrices */
+    size_t owed;             /* rows that its last pass left to other sequences */
 };
 
 struct grow_seq {
     struct kv_prepare prepare;
     struct grow_block block[]; /* [stored matrices] */
+};
+
+struct grow_store {
+    const struct kv_prepare *in_progress; /* of the sequence that has a matrix in progress; or NULL */
 };
 
 static size_t grow_members(const struct kv *kv) { return kv->spec.lockstep ? kv->setup.n_seqs : 1; }
@@ -81,143 +86,130 @@ static struct kv_prepare *prepare_of(const struct kv *kv, size_t seq)
     return &((struct grow_seq *)kv->seq[seq].store)->prepare;
 }
 
-/* The first matrix of the layer in progress; there are kv_matrices() of them. */
-static size_t matrix_in_progress(const struct kv *kv, const struct kv_prepare *p)
-{
-    return kv->head[kv->first_head[p->layers]].matrix;
-}
-
-static size_t matrices_in_progress(const struct kv *kv, const struct kv_prepare *p)
-{
-    return kv_matrices(kv_layer_sizes(kv, p->layers));
-}
-
-/* Fills rows [from, to) of the larger blocks: copies those before `copied`, zeroes the others. */
+/* Fills rows [from, to) of the larger block: copies those before `copied`, zeroes the others. */
 static void fill_rows(struct kv *kv, size_t seq, size_t from, size_t to, size_t copied)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
-    const struct grow_block *old = grow_blocks_of(kv, seq);
-    const size_t split = size_max(from, size_min(to, copied)), first = matrix_in_progress(kv, p);
+    const struct grow_block *old = &grow_blocks_of(kv, seq)[p->matrices];
+    const size_t split = size_max(from, size_min(to, copied));
     const double start = clock_ms();
     struct kv_copies copies;
     kv_copies_begin(&copies, kv);
-    for (size_t h = kv->first_head[p->layers]; h < kv->first_head[p->layers + 1]; h++) {
-        const struct kv_head *head = &kv->head[h];
-        const size_t at = from * head->bytes;
-        kv_copies_add(&copies, addr_add(grow_head(kv, &p->fresh[head->matrix - first], 0, h), at),
-                      addr_add(grow_head(kv, &old[head->matrix], 0, h), at),
-                      (split - from) * head->bytes, (to - split) * head->bytes);
+    for (size_t h = kv->matrix_head[p->matrices]; h < kv->matrix_head[p->matrices + 1]; h++) {
+        const size_t bytes = kv->head[h].bytes, at = from * bytes;
+        kv_copies_add(&copies, addr_add(grow_head(kv, &p->fresh, 0, h), at),
+                      addr_add(grow_head(kv, old, 0, h), at), (split - from) * bytes,
+                      (to - split) * bytes);
     }
     kv_copies_end(&copies);
     kv->stats.copy_ms += clock_ms() - start;
     p->copied += split - from;
 }
 
-/* Frees the larger blocks in progress; returns the bytes freed. */
-static size_t free_fresh(struct kv *kv, struct kv_prepare *p)
+/* No larger block is in progress any more. */
+static void end_progress(struct kv *kv, struct kv_prepare *p)
 {
-    size_t bytes = 0;
-    if (p->layers == kv->setup.shape.layers)
-        return 0;
-    for (size_t i = 0; i < matrices_in_progress(kv, p); i++) {
-        bytes += grow_block_free(kv, &p->fresh[i], matrix_in_progress(kv, p) + i);
-        p->fresh[i] = (struct grow_block){0};
-    }
-    return bytes;
+    struct grow_store *store = kv->store;
+    p->fresh = (struct grow_block){0};
+    p->filled = 0;
+    if (store->in_progress == p)
+        store->in_progress = NULL;
 }
 
-/* Allocates the larger blocks of the next layer. */
-static bool begin_layer(struct kv *kv, size_t seq, size_t rows)
+/* Allocates the larger block of the next matrix. */
+static bool begin_matrix(struct kv *kv, size_t seq, size_t rows)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
-    const size_t first = matrix_in_progress(kv, p), n = matrices_in_progress(kv, p);
+    const size_t bytes = grow_blocks_bytes(kv, p->matrices, p->matrices + 1, rows);
     const double start = clock_ms();
-    bool all = true;
-    for (size_t i = 0; i < n; i++) {
-        const size_t bytes = grow_blocks_bytes(kv, first + i, first + i + 1, rows);
-        p->fresh[i] = (struct grow_block){kv->memory->alloc(kv->spec.alloc, bytes), rows, false};
-        all &= !addr_is_null(p->fresh[i].data);
-    }
+    p->fresh = (struct grow_block){kv->memory->alloc(kv->spec.alloc, bytes), rows, false};
     kv->stats.alloc_ms += clock_ms() - start;
-    if (!all) {
-        free_fresh(kv, p);
+    if (addr_is_null(p->fresh.data))
         return false;
-    }
-    kv_count_memory(kv, grow_blocks_bytes(kv, first, first + n, rows), 0);
-    p->filled = 0;
+    kv_count_memory(kv, bytes, 0);
     p->unchanged = kv->seq[seq].n;
+    ((struct grow_store *)kv->store)->in_progress = p;
     return true;
 }
 
-/* Copies rows written in the meantime; the larger blocks then replace the layer's old ones. */
-static void end_layer(struct kv *kv, size_t seq)
+/* Copies rows written in the meantime; the larger block then replaces the matrix's old one. */
+static void end_matrix(struct kv *kv, size_t seq)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
-    struct grow_block *old = grow_blocks_of(kv, seq);
-    const size_t first = matrix_in_progress(kv, p);
+    struct grow_block *old = &grow_blocks_of(kv, seq)[p->matrices];
     if (kv->seq[seq].n > p->unchanged)
         fill_rows(kv, seq, p->unchanged, kv->seq[seq].n, SIZE_MAX);
     const double start = clock_ms();
-    for (size_t i = 0; i < matrices_in_progress(kv, p); i++) {
-        kv_count_memory(kv, 0, grow_block_free(kv, &old[first + i], first + i));
-        old[first + i] = p->fresh[i];
-        p->fresh[i] = (struct grow_block){0};
-    }
+    kv_count_memory(kv, 0, grow_block_free(kv, old, p->matrices));
+    *old = p->fresh;
     kv->stats.alloc_ms += clock_ms() - start;
-    p->filled = 0;
-    p->layers++;
+    end_progress(kv, p);
+    p->matrices++;
 }
 
-/* Fills up to `rows` rows of the layer in progress, from its end; returns how many. */
-static size_t fill_layer(struct kv *kv, size_t seq, size_t rows)
+/* Fills up to `rows` rows of the matrix in progress, from its end; returns how many. */
+static size_t fill_matrix(struct kv *kv, size_t seq, size_t rows)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
-    const size_t end = p->fresh[0].rows - p->filled, count = size_min(rows, end);
+    const size_t end = p->fresh.rows - p->filled, count = size_min(rows, end);
     if (count)
         fill_rows(kv, seq, end - count, end, p->unchanged);
     p->filled += count;
     if (count == end)
-        end_layer(kv, seq);
+        end_matrix(kv, seq);
     return count;
 }
 
-/* Forgets what was prepared: frees the blocks of the layer in progress, and adds the rows copied,
- * averaged over layers, to the statistics. */
+/* Forgets what was prepared: frees the block in progress, and adds the rows copied, averaged over matrices, to the
+ * statistics. */
 static void prepare_reset(struct kv *kv, size_t seq)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
-    kv->stats.copied_rows += p->copied / kv->setup.shape.layers;
-    kv_count_memory(kv, 0, free_fresh(kv, p));
+    kv->stats.copied_rows += p->copied / kv->n_matrices;
+    kv_count_memory(kv, 0, grow_block_free(kv, &p->fresh, p->matrices));
+    end_progress(kv, p);
     *p = (struct kv_prepare){0};
 }
 
-/* Before a forward pass of `rows` rows, which have been allocated: does the pass's part. Does
- * nothing if memory is short, since the growth event then tries again and reports it. */
+/* Before a forward pass of `rows` rows, which have been allocated: does the pass's part, or leaves it to the sequence
+ * in progress, unless it is the last pass before growth. Does nothing if memory is short, since the growth event then
+ * tries again and reports it. */
 static void prepare_advance(struct kv *kv, size_t seq, size_t rows)
 {
-    const size_t layers = kv->setup.shape.layers, cap = kv_prepare_due(kv, seq, rows);
+    const size_t cap = kv_prepare_due(kv, seq, rows);
     if (!cap || kv->seq[seq].attached)
         return;
+    struct grow_store *store = kv->store;
     struct kv_prepare *p = prepare_of(kv, seq);
     const size_t each = round_up(cap, TILE_ROWS);
-    size_t share = kv_prepare_share(kv, seq, rows, layers * each, p->layers * each + p->filled);
-    while (share && p->layers < layers) {
-        if (addr_is_null(p->fresh[0].data) && !begin_layer(kv, seq, each))
+    size_t share =
+        kv_prepare_share(kv, seq, rows, kv->n_matrices * each, p->matrices * each + p->filled);
+    p->owed = 0;
+    if (store->in_progress && store->in_progress != p && kv->seq[seq].cap - kv->seq[seq].n > rows) {
+        p->owed = share;
+        return;
+    }
+    for (size_t s = 0; s < kv->setup.n_seqs; s++) {
+        share += prepare_of(kv, s)->owed;
+        prepare_of(kv, s)->owed = 0;
+    }
+    while (share && p->matrices < kv->n_matrices) {
+        if (addr_is_null(p->fresh.data) && !begin_matrix(kv, seq, each))
             return;
-        share -= fill_layer(kv, seq, share);
+        share -= fill_matrix(kv, seq, share);
     }
 }
 
-/* At a growth event to `cap` rows: completes the layer in progress and returns the number of
- * leading layers that need not grow any more. 0 if something else was prepared. */
+/* At a growth event to `cap` rows: completes the matrix in progress and returns the number of
+ * leading matrices that need not grow any more. 0 if something else was prepared. */
 static size_t prepare_finish(struct kv *kv, size_t seq, size_t cap)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
     if (cap != kv_prepare_next(kv, kv->seq[seq].cap))
         prepare_reset(kv, seq);
-    if (!addr_is_null(p->fresh[0].data))
-        fill_layer(kv, seq, SIZE_MAX);
-    return p->layers;
+    if (!addr_is_null(p->fresh.data))
+        fill_matrix(kv, seq, SIZE_MAX);
+    return p->matrices;
 }
 
 /* Rows from `rows` on will change: those that were copied already will be copied again. */
@@ -239,10 +231,11 @@ static int open_blocks(struct kv *kv, struct err *err)
 {
     const size_t groups = kv->spec.lockstep ? 1 : kv->setup.n_seqs;
     const size_t size = sizeof(struct grow_seq) + kv->n_matrices * sizeof(struct grow_block);
-    char *table = mem_zalloc(groups, size);
-    if (!table)
+    char *store = mem_zalloc(1, sizeof(struct grow_store) + groups * size);
+    if (!store)
         return err_no_memory(err, "the cache's tables");
-    kv->store = table;
+    kv->store = store;
+    char *table = store + sizeof(struct grow_store);
     for (size_t s = 0; s < kv->setup.n_seqs; s++)
         kv->seq[s].store = table + (kv->spec.lockstep ? 0 : s * size);
     return 0;
@@ -322,18 +315,17 @@ static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
     return true;
 }
 
-/* How many blocks to replace at a time: enough that each thread has about four heads to copy. K and V of a layer are
- * replaced together: views have one distance for both, also after an event that has failed halfway. */
+/* How many blocks to replace at a time: enough that each thread has about four heads to copy. */
 static size_t blocks_at_once(const struct kv *kv, const struct kv_shape *shape)
 {
     size_t heads = SIZE_MAX;
     for (size_t i = 0; i < shape->n_sizes; i++)
         heads = size_min(heads, grow_members(kv) * shape->sizes[i].kv_heads);
-    return size_min(round_up(div_up(4 * (size_t)threads_now(), heads), 2), AT_ONCE);
+    return size_min(div_up(4 * (size_t)threads_now(), heads), AT_ONCE);
 }
 
 /* One growth event: allocates `cap` rows for sequence `to`, in lockstep for all sequences, and
- * copies the first n[m] rows of sequence from + m, in layers where that was not done in advance. */
+ * copies the first n[m] rows of sequence from + m, in matrices where that was not done in advance. */
 static int reallocate(struct kv *kv, size_t to, size_t from, size_t cap, const size_t *n,
                       struct err *err)
 {
@@ -341,10 +333,9 @@ static int reallocate(struct kv *kv, size_t to, size_t from, size_t cap, const s
     size_t bytes;
     if (!size_mul(g.rows, grow_members(kv) * kv_token_bytes(kv), &bytes))
         return err_set(err, "a cache of %zu rows is larger than the address space", cap);
-    const size_t group = blocks_at_once(kv, &kv->setup.shape), layers = kv->setup.shape.layers,
+    const size_t group = blocks_at_once(kv, &kv->setup.shape),
                  prepared = to == from ? prepare_finish(kv, to, cap) : 0;
-    for (g.first = kv->head[kv->first_head[prepared]].matrix; g.first < kv->n_matrices;
-         g.first += group)
+    for (g.first = prepared; g.first < kv->n_matrices; g.first += group)
         if (!grow_blocks(kv, &g, size_min(group, kv->n_matrices - g.first)))
             return err_no_memory(err,
                                  "%zu rows of KV cache, %zu bytes; use a smaller -c or -np, or "
@@ -354,7 +345,7 @@ static int reallocate(struct kv *kv, size_t to, size_t from, size_t cap, const s
     for (size_t m = 0; m < grow_members(kv); m++) {
         kv->seq[to + m].cap = cap;
         kv->seq[to + m].attached = false;
-        kv->stats.copied_rows += n[m] * (layers - prepared) / layers;
+        kv->stats.copied_rows += n[m] * (kv->n_matrices - prepared) / kv->n_matrices;
     }
     prepare_reset(kv, to);
     return 0;
@@ -385,17 +376,13 @@ size_t kv_grow_transient_bytes(const struct kv *kv, size_t rows)
     const struct kv_shape *shape = &kv->largest;
     const size_t r = kv->setup.r, last = size_min(rows, kv->setup.shape.max_rows);
     const size_t before = last ? (last - 1) / r * r : 0;
-    size_t blocks = 0, most = 0;
+    size_t blocks = 0;
     if (kv->policy->ensure != ensure)
         return 0;
-    for (size_t l = 0; l < shape->layers; l++) {
-        const struct kv_sizes *sizes = kv_sizes_of(shape, l);
-        blocks += kv_matrices(sizes);
-        for (size_t m = 0; m < kv_matrices(sizes); m++)
-            most = size_max(most, sizes->kv_heads * kv_sizes_row_bytes(sizes, m));
-    }
+    for (size_t l = 0; l < shape->layers; l++)
+        blocks += kv_matrices(kv_sizes_of(shape, l));
     return size_min(blocks_at_once(kv, shape), blocks) * grow_members(kv) *
-           round_up(before, TILE_ROWS) * most;
+           round_up(before, TILE_ROWS) * kv_shape_matrix_bytes(shape);
 }
 
 size_t kv_grow_ahead_bytes(const struct kv *kv, size_t rows)
@@ -410,15 +397,15 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     (void)err;
     const struct grow_block *blocks = grow_blocks_of(kv, seq);
     const size_t k = kv_k_head(kv, layer, head), v = kv_v_head(kv, layer, head),
-                 k_bytes = kv->head[k].bytes, v_bytes = kv->head[v].bytes,
-                 stored = blocks[kv->head[k].matrix].rows;
+                 k_bytes = kv->head[k].bytes, v_bytes = kv->head[v].bytes;
     out->offset[KV_K] = out->offset[KV_V] = 0;
     out->n_spans = 1;
     out->span = out->inline_span;
     out->inline_span[0] = (struct kv_span){
         .k = grow_head(kv, &blocks[kv->head[k].matrix], seq, k),
         .v = grow_head(kv, &blocks[kv->head[v].matrix], seq, v),
-        .head_stride = {stored * k_bytes, stored * v_bytes},
+        .head_stride = {blocks[kv->head[k].matrix].rows * k_bytes,
+                        blocks[kv->head[v].matrix].rows * v_bytes},
         .row_stride = {k_bytes, v_bytes},
         .rows = kv->attend == KV_ATTEND_PADDED ? kv->seq[seq].cap : valid,
         .valid = valid,

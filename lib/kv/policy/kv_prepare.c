@@ -39,11 +39,9 @@ size_t kv_prepare_bytes(const struct kv *kv, size_t rows, bool copies)
                  cap = size_min(round_up(most, r), N), before = most ? (most - 1) / r * r : 0;
     if (!is_enabled(kv))
         return 0;
-    size_t layer = 0; /* bytes of a row in the largest layer, which a policy that copies has twice */
-    for (size_t i = 0; copies && i < kv->largest.n_sizes; i++)
-        layer = size_max(layer, kv_sizes_bytes(&kv->largest.sizes[i]));
+    const size_t twice = copies ? kv_shape_matrix_bytes(&kv->largest) : 0;
     if (cap == N || cap - most > window_of(kv)) /* while it grew to `cap` */
-        return layer * block_rows(before);
+        return twice * block_rows(before);
     return (block_rows(kv_prepare_next(kv, cap)) - block_rows(cap)) * kv_shape_row_bytes(&kv->largest) +
-           layer * block_rows(cap);
+           twice * block_rows(cap);
 }

@@ -1,7 +1,7 @@
 /* Growth in advance: while a sequence fills the second half of a growth step, each of its forward
  * passes does a part of the next growth event, so that no pass takes much longer than others. Under
- * policies that copy, layer by layer: allocates larger blocks, zeroes the padding, copies the rows; K
- * and V of one layer at a time exist twice. Under policy reserve, head by head: commits the rows of
+ * policies that copy, K and V of each layer one after the other: allocates a larger block, zeroes the padding,
+ * copies the rows; those of one sequence at a time exist twice. Under policy reserve, head by head: commits the rows of
  * the next step (kv_segment.c).
  *
  * The thread that decodes does this: the memory bandwidth that copying needs is the same on any

@@ -190,31 +190,36 @@ static void test_random(const char *policy, size_t r, enum dtype type, size_t st
     kv_close(kv[1]);
 }
 
-/* One row at a time. Growth to 2r, 3r .. is done in the r/2 steps before. In one of them at most
+/* One row of each sequence at a time. Growth to 2r, 3r .. is done in the r/2 steps before. In one of them at most
  *   ceil(LAYERS * (new rows per block) / (r/2))
- * rows of one layer are copied in advance, and when a layer ends, the rows since it began: at most
- * one for each step. The growth event copies nothing. */
+ * rows of K and V of each sequence are copied in advance, and when a block is full, the rows since it began: at most
+ * one for each step. Twice as many where a sequence fills those of others and these their own. The growth event copies
+ * nothing. No more than a block of one sequence exists twice. */
 static void test_copied(size_t r, size_t seqs)
 {
     char spec[32];
     snprintf(spec, sizeof spec, "bmc:r=%zu", r);
     struct kv *kv = open_cache(spec, DTYPE_F32);
-    const size_t layer_row = cache_matrices() * KV_HEADS * D * sizeof(float), half = (r + 1) / 2;
+    const size_t matrices = cache_matrices(), layer_row = matrices * KV_HEADS * D * sizeof(float),
+                 half = (r + 1) / 2, all = LAYERS * layer_row * seqs;
     size_t most = 0;
-    for (size_t n = 0; n < N; n++)
-        for (size_t s = 0; s < seqs; s++) {
-            const size_t before = kv_stats(kv).copied_bytes;
+    for (size_t n = 0; n < N; n++) {
+        const size_t before = kv_stats(kv).copied_bytes;
+        for (size_t s = 0; s < seqs; s++)
             append_one(kv, s, n);
-            const size_t copied = kv_stats(kv).copied_bytes - before, next = (n / r + 2) * r,
-                         part = div_up(LAYERS * round_up(size_min(next, N), 16), half);
-            most = size_max(most, copied);
-            if (n % r == 0)
-                check(copied == 0, "%s: growth at row %zu copies %zu bytes", spec, n, copied);
-            if (n % r < r - half)
-                check(copied == 0, "%s: %zu bytes are copied at row %zu already", spec, copied, n);
-            check(copied <= (part + half) * layer_row, "%s: %zu bytes copied at row %zu", spec, copied,
-                  n);
-        }
+        const size_t copied = kv_stats(kv).copied_bytes - before, next = size_min((n / r + 2) * r, N),
+                     part = div_up(LAYERS * round_up(next, 16), half);
+        most = size_max(most, copied);
+        if (n % r == 0)
+            check(copied == 0, "%s: growth at row %zu copies %zu bytes", spec, n, copied);
+        if (n % r < r - half)
+            check(copied == 0, "%s: %zu bytes are copied at row %zu already", spec, copied, n);
+        check(copied <= seqs * ((seqs > 1 ? 2 : 1) * part + half) * layer_row,
+              "%s: %zu bytes copied at row %zu", spec, copied, n);
+        check(kv_stats(kv).peak_bytes <=
+                  round_up(next, 16) * all + round_up(next, 16) * layer_row / matrices,
+              "%s: %zu bytes at row %zu", spec, kv_stats(kv).peak_bytes, n);
+    }
     check(most > 0 && kv_stats(kv).allocations == seqs * div_up(N, r), "%s: %zu bytes, %zu allocations",
           spec, most, kv_stats(kv).allocations);
     /* Growth at once copies r + 2r + .. rows: in advance fewer, since layers are copied earlier, but
@@ -224,8 +229,8 @@ static void test_copied(size_t r, size_t seqs)
         at_once += n;
         least += n - half;
     }
-    const size_t total = kv_stats(kv).copied_bytes, row = LAYERS * layer_row * seqs;
-    check(total < at_once * row && total >= least * row, "%s: %zu bytes in all", spec, total);
+    const size_t total = kv_stats(kv).copied_bytes;
+    check(total < at_once * all && total >= least * all, "%s: %zu bytes in all", spec, total);
     kv_close(kv);
 }
 
