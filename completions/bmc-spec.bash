@@ -84,7 +84,7 @@ _bmc_spec()
     --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4_1 q4h' -- "$cur")) ;;
     --cache-kld) COMPREPLY=() ;;
     --attend) COMPREPLY=($(compgen -W 'padded valid' -- "$cur")) ;;
-    --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
+    --attn) COMPREPLY=($(compgen -W 'fused blas onednn' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -- "$cur")) ;;
     --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2 int8' -- "$cur")) ;;
     --profile) COMPREPLY=($(compgen -f -- "$cur")) ;;

@@ -20,7 +20,7 @@ _bmc_tune()
     --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8_0 q8_channel q4_1 q4_0 q4_k q6_k q8_2l q5_0 q5_1 q5_k q3_k q2_k iq4_nl iq4_xs mxfp4 iq3_s iq3_xxs tq1_0 tq2_0 iq2_s iq2_xs iq2_xxs iq1_s iq1_m' -- "$cur")) ;;
     --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4_1 q4h' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
-    --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
+    --attn) COMPREPLY=($(compgen -W 'fused blas onednn' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -- "$cur")) ;;
     --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2 int8' -- "$cur")) ;;
     --threads | -t) COMPREPLY=() ;;

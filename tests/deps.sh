@@ -3,7 +3,7 @@
 # `deps.sh arm`: those for an ARM build and its tests. `deps.sh mpi`: Open MPI, unless there is another MPI.
 set -eu
 
-packages="gcc libc6-dev binutils libopenblas0-openmp libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
+packages="gcc libc6-dev binutils libopenblas0-openmp libdnnl2 libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
 libzip-dev libprotobuf-c-dev liburing-dev libedit-dev protobuf-c-compiler bats bats-support bats-assert clang clang-format gojq jq parallel pkgconf procps man-db python3"
 if [ "${1:-}" = arm ]; then
     packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libopenblas0-openmp:arm64 libsodium-dev:arm64

@@ -136,6 +136,14 @@ kv_policies() { bmc-gen -p x --kv '?' 2>&1 >/dev/null </dev/null | sed -n 's/.*t
 # The usable instruction sets, as the program lists them.
 isas() { bmc-gen --version | sed -n 's/^isa: .*; usable: //p' | tr -d , | or_fail_as no-set-listed; }
 
+# The attention backends, with a library only if it is installed.
+attns() {
+    echo fused
+    for attn in blas onednn; do
+        ! bmc-gen -q -m "$(model grimm)" -p x -n 0 --attn $attn >/dev/null 2>&1 || echo $attn
+    done
+}
+
 # Writes FOLDER/bmc/profile with rates by which ISA is the default: sets after it are ten times slower.
 prefer_isa() { # ISA FOLDER
     local isa rate=100

@@ -165,6 +165,9 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
             o->batch, o->threads, o->threads_prefill, o->cpu.kernels->isa, gen->isa_from,
             precision_name(o->cpu.precision), o->cpu.attn->name,
             o->kv.attend_valid ? "valid" : "padded", (unsigned long long)gen->seed, hash);
+    if (o->cpu.attn->counts)
+        fprintf(stderr, "primitives       = %10.2f ms / %6zu created for products\n",
+                attn_counts(o->cpu.attn).primitive_ms, attn_counts(o->cpu.attn).primitives);
     print_experts(gen);
     print_saved(gen->options->save_kv);
     print_saved(gen->options->save_imatrix);

@@ -4,9 +4,9 @@
 #include "attn/retrieval_score.h"
 #include "base/mem.h"
 
-extern const struct attn_backend attn_fused, attn_blas;
+extern const struct attn_backend attn_fused, attn_blas, attn_onednn;
 
-const struct attn_backend *const attn_backends[] = {&attn_fused, &attn_blas, NULL};
+const struct attn_backend *const attn_backends[] = {&attn_fused, &attn_blas, &attn_onednn, NULL};
 
 const struct attn_backend *attn_find(const char *name, struct err *err)
 {
@@ -21,6 +21,11 @@ const struct attn_backend *attn_find(const char *name, struct err *err)
     }
     err_set(err, "attention backend \"%s\" is unknown; there are: %s", name, names);
     return NULL;
+}
+
+struct attn_counts attn_counts(const struct attn_backend *backend)
+{
+    return backend->counts ? backend->counts() : (struct attn_counts){0};
 }
 
 int attn_open(struct attn **out, const struct attn_backend *backend, const struct attn_shape *shapes,

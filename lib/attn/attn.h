@@ -33,6 +33,13 @@ struct attn_times {
     double scores_ms, softmax_ms, values_ms;
 };
 
+/* Primitives that a library has created in this process, each for products of a shape that it had none
+ * for, and the time that took. */
+struct attn_counts {
+    size_t primitives;
+    double primitive_ms;
+};
+
 /* Parameters of attention in layers of the same sizes. */
 struct attn_shape {
     size_t heads, kv_heads, head_dim; /* H query heads, H / G KV heads, d */
@@ -86,7 +93,8 @@ struct attn;
 struct attn_backend {
     const char *name; /* value of --attn */
     const char *summary;
-    bool foreign_sums; /* as struct kernels has it */
+    /* the option that selects the backend, if a library adds, as struct kernels has it; else NULL */
+    const char *foreign_sums;
     size_t state_size; /* bytes of the backend's struct, which begins with struct attn */
 
     /* Allocates buffers for the largest of attn->shapes. attn_open() calls close() after an error. */
@@ -99,6 +107,8 @@ struct attn_backend {
     int (*run)(struct attn *attn, const struct attn_step *step, const struct attn_slice *slice,
                struct err *err);
     void (*close)(struct attn *attn);
+
+    struct attn_counts (*counts)(void); /* NULL: no library that creates primitives */
 };
 
 /* An open backend; the first member of the backend's own state. */
@@ -116,6 +126,8 @@ extern const struct attn_backend *const attn_backends[];
 
 /* Returns the backend called `name`, the default for NULL. NULL and an error: unknown name. */
 const struct attn_backend *attn_find(const char *name, struct err *err) MUST_USE;
+
+struct attn_counts attn_counts(const struct attn_backend *backend);
 
 /* Opens attention for layers of n_shapes different shapes. */
 int attn_open(struct attn **attn, const struct attn_backend *backend, const struct attn_shape *shapes,

@@ -49,12 +49,16 @@ int measure_block(void *arg, const struct measurement *m, struct figures *f, str
     int rc = 0;
     if (layer_bench_open(&b, &what, &m->contender->spec, run->N, err) < 0)
         return -1;
+    const struct attn_counts before = attn_counts(run->attn);
     counting_start(run->counting);
     const double start = clock_ms();
     while (rc == 0 && b.n < run->N)
         rc = layer_bench_grow(&b, &ms, err) < 0 ? -1 : layer_bench_step(&b, &ms, err);
     result->total_ms = clock_ms() - start;
     result->counters = counting_read(run->counting);
+    result->attn = attn_counts(run->attn);
+    result->attn.primitives -= before.primitives;
+    result->attn.primitive_ms -= before.primitive_ms;
     result->append_ms = b.append_ms;
     result->sdpa_ms = b.sdpa_ms;
     result->kv = kv_stats(b.kv);

@@ -47,6 +47,8 @@ static const struct row_field block_fields[] = {
     FIGURE(REAL, "scores_ms", block.scores_ms, MEDIAN, 0),
     FIGURE(REAL, "softmax_ms", block.softmax_ms, MEDIAN, 0),
     FIGURE(REAL, "values_ms", block.values_ms, MEDIAN, 0),
+    FIGURE(SIZE, "primitives", block.attn.primitives, LAST, 0),
+    FIGURE(REAL, "primitive_ms", block.attn.primitive_ms, MEDIAN, 0),
     FIGURE(REAL, "total_ms", block.total_ms, MEDIAN, MAIN | SAMPLES),
     FIGURE(REAL, "total_ms_min", block.total_ms, MIN, MAIN),
     FIGURE(REAL, "total_ms_max", block.total_ms, MAX, MAIN),

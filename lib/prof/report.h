@@ -42,6 +42,7 @@ struct block_result {
     /* time of SDPA: scores, softmax and weighted values */
     double sdpa_ms;
     double scores_ms, softmax_ms, values_ms; /* its phases; NaN: fused, not separable */
+    struct attn_counts attn;
     struct counters counters;
     struct kv_stats kv; /* statistics of the cache, including alloc_ms and copy_ms */
 };

@@ -50,12 +50,15 @@ const struct rank_count rank_count[RANK_COUNTS] = {
     COUNT(kv.rows_computed, "kv_rows_computed"),
     TIME(kv.alloc_ms, "kv_alloc_ms"),
     TIME(kv.copy_ms, "kv_copy_ms"),
+    COUNT(attn.primitives, "attn_primitives"),
+    TIME(attn.primitive_ms, "attn_primitive_ms"),
     COUNT(pss_bytes, "pss_bytes"),
 };
 
 struct rank_counts rank_counts_now(const struct session *session, const struct gen_stats *stats)
 {
     return (struct rank_counts){*stats, kv_stats(session_kv(session)),
+                                attn_counts(session_options(session)->cpu.attn),
                                 file_proc_bytes("/proc/self/smaps_rollup", "Pss")};
 }
 

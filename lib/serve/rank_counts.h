@@ -1,11 +1,13 @@
 /* Counts of a rank (tokens, times, memory), and their sum over all ranks. */
 #pragma once
 
+#include "attn/attn.h"
 #include "decode/gen_types.h"
 
 struct rank_counts {
     struct gen_stats gen;
     struct kv_stats kv;
+    struct attn_counts attn;
     size_t pss_bytes; /* proportional set size: pages shared by n processes count 1/n */
 };
 
@@ -15,7 +17,7 @@ struct rank_count {
     bool is_time;     /* a double, in milliseconds; else a size_t */
     size_t at;        /* offset in struct rank_counts */
 };
-enum { RANK_COUNTS = 38 };
+enum { RANK_COUNTS = 40 };
 extern const struct rank_count rank_count[RANK_COUNTS];
 
 /* Collects this process's counts: `stats`, statistics of the session's KV cache, and memory. */

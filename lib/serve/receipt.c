@@ -94,8 +94,8 @@ static int check_session(const struct session *session, struct err *err)
         o->cpu.precision == PRECISION_BF16 || o->cpu.precision == PRECISION_BF16X2)
         return err_set(
             err,
-            "receipts need logits that are the same on every machine, which --attn blas, --isa blas "
-            "and --precision bf16 and bf16x2 do not promise: leave them out");
+            "receipts need logits that are the same on every machine, which --attn blas and onednn, "
+            "--isa blas, and --precision bf16 and bf16x2 do not promise: leave them out");
     if (setup->window || o->recompute || o->kv.offload.streaming)
         return err_set(err, "receipts need a cache that keeps all tokens: leave --kv shift and "
                             "--retrieval-heads out");

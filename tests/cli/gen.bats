@@ -357,12 +357,12 @@ kernel_stats() { # FIELD OPTION..
     done
 }
 
-@test "--attn: fused by default, or blas" {
+@test "--attn: fused by default, blas or onednn" {
     kernel_stats .attn
     assert_output fused
-    for attn in fused blas; do
-        kernel_stats .attn --attn $attn
-        assert_output $attn
+    for attn in $(attns); do
+        kernel_stats .attn --attn "$attn"
+        assert_output "$attn"
     done
 }
 

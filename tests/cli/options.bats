@@ -138,7 +138,7 @@ help_of() { # FILE OPTION
     done
     for program in bmc-gen bmc-spec bmc-prof bmc-tune; do
         choices_of $program >choices
-        run grep -cxE -e '--isa .*ref.*' -e '--precision f32 bf16 bf16x2 int8' -e '--attn fused blas' choices
+        run grep -cxE -e '--isa .*ref.*' -e '--precision f32 bf16 bf16x2 int8' -e '--attn fused blas onednn' choices
         assert_output 3
     done
     # They are not spelled elsewhere.

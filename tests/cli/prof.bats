@@ -166,7 +166,7 @@ SETUP='shape:string model_id:string layers:number N:number weight_type:string kv
 threads:number repeat:number seed:number cpu:string version:string commit:string,null timestamp:string'
 CACHE='attended:string alloc:string lockstep:boolean'
 BLOCK='policy:string T:number r:number batch:number alloc_ms:number copy_ms:number append_ms:number sdpa_ms:number
-scores_ms:number,null softmax_ms:number,null values_ms:number,null total_ms:number total_ms_min:number total_ms_max:number
+scores_ms:number,null softmax_ms:number,null values_ms:number,null primitives:number primitive_ms:number total_ms:number total_ms_min:number total_ms_max:number
 minor_faults:number major_faults:number dtlb_misses:number,null cycles:number,null instructions:number,null
 kv_allocations:number kv_copied_bytes:number kv_padded_rows:number rows_computed:number kv_peak_bytes:number'
 
@@ -191,6 +191,14 @@ kv_allocations:number kv_copied_bytes:number kv_padded_rows:number rows_computed
     printf '%s' "$output" >out
     jq_true '.rows | all(.alloc_ms + .copy_ms + .append_ms + .sdpa_ms <= .total_ms * 1.0001)' out
     jq_true '.rows | all((.scores_ms + .softmax_ms + .values_ms - .sdpa_ms | fabs) < 1e-6 * .sdpa_ms)' out
+}
+
+# A product for each length of the sequences, for K and for V: N lengths under iterative, T under bmc (BMC paper, VIII-E).
+@test "primitives of oneDNN are counted" {
+    "$BMC_BIN/bmc-gen" -q -p x -n 0 --attn onednn 2>err || skip "$(cat err)"
+    ok bmc-prof policies --shape ./tiny.shape -N 64 -b 4 -r 1 -t 1 --attn onednn --kv iterative,bmc:T=4 --lockstep --format json
+    assert_equal "$(jq -c '[.rows[].primitives]' <<<"$output")" "[$((2 * 64)),$((2 * 4))]"
+    jq -e '.rows | all(0 < .primitive_ms and .primitive_ms < .sdpa_ms)' <<<"$output"
 }
 
 @test "policies compares all policies by default" {
@@ -575,8 +583,8 @@ exact() { # MODEL ROUNDS
     assert_success
     assert_line --regexp '^# seed '
     assert_line --regexp '^# fused: [0-9]{3,} tokens, logits off by 0 at most$'
-    assert_line --regexp '^# BLAS, f32: [0-9]{3,} tokens'
-    [ "$2" -lt 2 ] || assert_line --regexp '^# BLAS, bf16: [0-9]{3,} tokens'
+    assert_line --regexp '^# eager, f32: [0-9]{3,} tokens'
+    [ "$2" -lt 2 ] || assert_line --regexp '^# eager, bf16: [0-9]{3,} tokens'
     if grep -q '^# tie' <<<"$output"; then grep '^# tie' <<<"$output" >&3; fi
 }
 

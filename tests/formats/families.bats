@@ -107,8 +107,8 @@ is_part() { ! grep -q ^architecture "$1" && grep -qE "^(mtp +$(basename -s .fami
     for name in mistral gemma2 bloom; do
         jq -c '.cases | to_entries[] | {id: .key, prompt: .value.prompt, n: (.value.greedy_ids | length)}' "$(results $name)" >in
         jq -c '.cases | to_entries[] | [.key, .value.greedy_ids]' "$(results $name)" >want
-        for attn in fused blas; do for kv in bmc:T=4 iterative paged; do
-            sampled 2 || continue
+        for attn in $(attns); do for kv in bmc:T=4 iterative paged; do
+            sampled 3 || continue
             bmc-gen -q -m "$(converted $name)" --jsonl --ignore-eos -b 2 --attn $attn --kv $kv <in >out || fail "$name $attn $kv"
             jq -c '[.id, .ids]' out | sort >got
             cmp -s got want || fail "$name $attn $kv: $(diff got want)"

@@ -19,7 +19,7 @@ few() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
         run "$BMC_BUILD/tests/test_exact" "$(few $type)" "$BMC_SEED" 1
         assert_success
         assert_line --regexp '^# fused: [0-9]{3,} tokens, logits off by 0 at most$'
-        assert_line --regexp '^# BLAS, f32: [0-9]{3,} tokens'
+        assert_line --regexp '^# eager, f32: [0-9]{3,} tokens'
     done
 }
 

@@ -3,7 +3,7 @@ load ../helper
 
 setup_file() {
     model grimm >/dev/null
-    # A dlopen() without OpenBLAS, or with the library FAKE_BLAS in its place.
+    # A dlopen() without oneDNN, and without OpenBLAS or with the library FAKE_BLAS in its place.
     cat >"$BATS_FILE_TMPDIR/loader.c" <<'END'
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -12,6 +12,8 @@ setup_file() {
 void *dlopen(const char *file, int flags)
 {
     void *(*real)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+    if (file && strstr(file, "dnnl"))
+        return NULL;
     if (!file || !strstr(file, "openblas"))
         return real(file, flags);
     return getenv("FAKE_BLAS") ? real(getenv("FAKE_BLAS"), flags) : NULL;
@@ -32,7 +34,7 @@ END
     )
 }
 
-# ---- OpenBLAS ----
+# ---- OpenBLAS and oneDNN ----
 
 # with_blas FAKE COMMAND..: replaces OpenBLAS by that library; "": by none.
 with_blas() {
@@ -66,7 +68,7 @@ blas_commands() {
         timeout 20 "$BMC_BIN/bmc-gen" -m "$(model grimm)" -p Once -n 2 -t 1 --isa blas
 }
 
-@test "without OpenBLAS everything else works, and loading it is an error of one sentence" {
+@test "without OpenBLAS and oneDNN everything else works, and loading them is an error of one sentence" {
     if sanitized; then skip "its runtime wants to be loaded first"; fi
     ok with_blas '' "$BMC_BIN/bmc-gen" --version
     run with_blas '' "$BMC_BIN/bmc-gen" -m "$(model grimm)" -p Once -n 2
@@ -77,6 +79,8 @@ blas_commands() {
         assert_equal "$output" ''
         assert_regex "$stderr" "^${words[0]}: [^"$'\n'"]*OpenBLAS cannot be loaded \(.*\); install libopenblas0-openmp$"
     done < <(blas_commands)
+    expect_error 1 'oneDNN cannot be loaded \(.*\); install libdnnl2' \
+        with_blas '' "$BMC_BIN/bmc-gen" -m "$(model grimm)" -p x -n 1 --attn onednn
     assert_folder
 }
 

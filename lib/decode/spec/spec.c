@@ -55,8 +55,7 @@ const char *spec_off_by_default(const struct model *model, const struct session_
     return recurrent && recurrent->conv_kernel  ? "recurrent state"
            : options->kv.offload.ram            ? "KV offload"
            : options->cpu.kernels->foreign_sums ? "--isa blas"
-           : options->cpu.attn->foreign_sums    ? "--attn blas"
-                                                : NULL;
+                                                : options->cpu.attn->foreign_sums;
 }
 
 struct spec_options spec_default_options(size_t context)

@@ -1,10 +1,10 @@
-/* Loads OpenBLAS and resolves its functions; matrix products. */
+/* Loads OpenBLAS; matrix products. */
 #include "kernel/blas/blas.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include "base/library.h"
 #include "base/threads.h"
 
 #define SONAME "libopenblas.so.0"
@@ -22,10 +22,7 @@ enum { BLAS_ROW_MAJOR = 101, BLAS_AS_IS = 111, BLAS_TRANSPOSED = 112 };
 
 struct blas blas;
 
-static const struct {
-    const char *name;
-    size_t at;
-} functions[] = {
+static const struct library_function functions[] = {
     {"cblas_sgemm", offsetof(struct blas, sgemm)},
     {"cblas_sgemv", offsetof(struct blas, sgemv)},
     {"openblas_get_parallel", offsetof(struct blas, parallel)},
@@ -33,6 +30,8 @@ static const struct {
     {"omp_get_max_threads", offsetof(struct blas, omp_threads)},
     {"omp_set_num_threads", offsetof(struct blas, omp_set_threads)},
 };
+static const struct library openblas = {"OpenBLAS", "libopenblas0-openmp", functions,
+                                        ARRAY_LEN(functions)};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct err failure;
@@ -49,16 +48,10 @@ static int check_address_space(struct err *err)
     return 0;
 }
 
-static int resolve_functions(void *library, const char *file, struct err *err)
+static int load_file(const char *file, struct err *err)
 {
-    for (size_t i = 0; i < ARRAY_LEN(functions); i++) {
-        void *function = dlsym(library, functions[i].name);
-        if (!function)
-            return err_set(
-                err, "OpenBLAS (%s) has no %s: it is not the OpenMP build; install libopenblas0-openmp",
-                file, functions[i].name);
-        memcpy((char *)&blas + functions[i].at, &function, sizeof function);
-    }
+    if (library_load(&openblas, file, &blas, err) < 0)
+        return -1;
     if (blas.parallel() != PARALLEL_OPENMP)
         return err_set(
             err,
@@ -66,18 +59,6 @@ static int resolve_functions(void *library, const char *file, struct err *err)
             "install libopenblas0-openmp",
             blas.config());
     return 0;
-}
-
-/* Loads OpenBLAS from `file`. Unsuitable libraries stay loaded: they may have started threads. */
-static int load_file(const char *file, struct err *err)
-{
-    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        const char *why = dlerror();
-        return err_set(err, "OpenBLAS cannot be loaded (%s); install libopenblas0-openmp",
-                       why ? why : file);
-    }
-    return resolve_functions(library, file, err);
 }
 
 static void load_once(void)
