@@ -18,6 +18,9 @@ PROGRAMS = bmc-convert bmc-gen bmc-prof bmc-spec bmc-tune
 ARCH      := $(shell $(CC) -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
 BLAS_FILE  = /usr/lib/$(ARCH)/openblas-openmp/libopenblas.so.0
 
+# What the build and tests run does not depend on a user's configuration file.
+export BMC_CONFIG = none
+
 # make V=1 shows the commands.
 Q = $(if $(V),,@)
 
@@ -30,7 +33,7 @@ CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
 LIB_CFLAGS = $(CFLAGS) -fPIC -fvisibility=hidden
 CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/first.h
 LDFLAGS  = $(SAN) -pthread
-# Only libraries that a program calls are linked: archives are read by bmc-convert alone.
+# Only libraries that a program calls are linked; libzip is loaded when it is needed, but for its version.
 LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -luring $(LIBEDIT) -lm
 # Line editing in bmc-gen -i and bmc-spec -i, if libedit's header is there; LIBEDIT= leaves it out.
 LIBEDIT := $(shell echo '\#include <histedit.h>' | $(CC) -E - >/dev/null 2>&1 && echo -ledit)
@@ -86,7 +89,7 @@ CMD_SRC = $(wildcard cmd/*.c cmd/*/*.c)
 CMD_OBJ = $(CMD_SRC:%.c=$(BUILD)/%.o)
 # The objects of a folder of cmd/ without that of main().
 parts_of = $(patsubst %.c,$(BUILD)/%.o,$(filter-out cmd/$1/bmc-%,$(wildcard cmd/$1/*.c)))
-CMD_SHARED = $(BUILD)/commit.o $(addprefix $(BUILD)/cmd/,acceptance_file.o cli.o model_files.o tuned.o) $(call parts_of,opt)
+CMD_SHARED = $(BUILD)/commit.o $(addprefix $(BUILD)/cmd/,acceptance_file.o cli.o model_files.o open_model.o tuned.o userdir.o) $(call parts_of,opt)
 CORE    = $(BUILD)/libcore.a
 UNIT_SRC = $(wildcard tests/unit/*.c tests/unit/*/*.c)
 UNIT    = $(foreach f,$(UNIT_SRC),$(BUILD)/tests/$(basename $(notdir $f)))

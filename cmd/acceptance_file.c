@@ -2,6 +2,7 @@
 #include "acceptance_file.h"
 
 #include "tuned.h"
+#include "userdir.h"
 
 enum { NAME_BYTES = 80, SHORT_ID = 8 };
 
@@ -24,7 +25,7 @@ bool acceptance_path(const struct acceptance_pair *pair, char *path, size_t size
     hash_hex(pair->target, SHORT_ID, target);
     draft_id(pair, SHORT_ID, draft);
     snprintf(name, sizeof name, "acceptance-%s-%.16s-%s", target, draft, acceptance_mode(pair));
-    return userdir_path(name, path, size);
+    return userdir_path(USER_CONFIG, name, path, size);
 }
 
 void acceptance_ids(const struct acceptance_pair *pair, char target[2 * HASH_BYTES + 1],

@@ -64,7 +64,8 @@ static void set_action(int signal_number, struct sigaction *action)
     /* Signals that were ignored at start (nohup) stay ignored, and a sanitizer keeps its
      * handlers. */
     if (sigaction(signal_number, NULL, &before) == 0 && !(before.sa_flags & SA_SIGINFO) &&
-        (before.sa_handler == SIG_DFL || before.sa_handler == on_interrupt))
+        (before.sa_handler == SIG_DFL || before.sa_handler == on_interrupt ||
+         before.sa_handler == on_terminate))
         sigaction(signal_number, action, NULL);
 }
 
@@ -104,11 +105,11 @@ static void on_bus_error(int signal_number, siginfo_t *info, void *context)
     on_terminate(signal_number);
 }
 
-void cli_interrupt_ends(void)
+void cli_interrupt_ends(bool ends)
 {
     for (size_t i = 0; i < ARRAY_LEN(signals); i++)
         if (signals[i].handler == on_interrupt)
-            handle(signals[i].number, on_terminate);
+            handle(signals[i].number, ends ? on_terminate : on_interrupt);
 }
 
 /* Opens /dev/null for standard descriptors that are closed, so that no other file gets their
@@ -307,6 +308,13 @@ int cli_default_model(const char *name, const char *option, char *path, size_t s
             err, "no %s given, and the default model %s/%s.bmc is not there; \"make\" converts it",
             option, folder, name);
     return 0;
+}
+
+void cli_time(time_t at, char text[CLI_TIME])
+{
+    struct tm utc;
+    if (!gmtime_r(&at, &utc) || !strftime(text, CLI_TIME, "%Y-%m-%dT%H:%M:%SZ", &utc))
+        *text = 0;
 }
 
 bool cli_readable(int fd)

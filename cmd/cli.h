@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -26,8 +27,8 @@ extern int cli_last_words_fd;
 int cli_end(const char *program, int code);
 
 /* Makes SIGINT, SIGTERM and SIGHUP end the program at once, removing unfinished outputs: for
- * programs without partial results. */
-void cli_interrupt_ends(void);
+ * programs and phases without partial results. */
+void cli_interrupt_ends(bool ends);
 
 /* Makes SIGINT set *flag, and end cli_read(), in place of interrupting the program; NULL: as before. */
 void cli_interrupt_to(volatile sig_atomic_t *flag);
@@ -73,6 +74,10 @@ int cli_models_dir(char *path, size_t size, struct err *err) MUST_USE;
  * given. */
 int cli_default_model(const char *name, const char *option, char *path, size_t size,
                       struct err *err) MUST_USE;
+
+/* Formats a time as "2026-11-21T17:20:05Z"; "" if it has no such form. */
+enum { CLI_TIME = 32 };
+void cli_time(time_t at, char text[CLI_TIME]);
 
 /* True if a read would not block. */
 bool cli_readable(int fd);

@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "model/lora/lora_open.h"
 #include "tuned.h"
+#include "userdir.h"
 
 /* Cuts ":SCALE" off a path, unless a file has the whole name; returns the scale, 1 if there is none. */
 static double cut_scale(char *path)
@@ -59,7 +60,7 @@ bool cli_cache_types_path(const struct model *model, char *path, size_t size)
     char id[17], name[40];
     hash_hex(&model->file.model_id, 8, id);
     snprintf(name, sizeof name, "cache-types-%s", id);
-    return userdir_path(name, path, size);
+    return userdir_path(USER_CONFIG, name, path, size);
 }
 
 int cli_choose_cache_types(struct kv_chosen_types *chosen, const char *text, const struct model *model,

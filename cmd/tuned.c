@@ -1,43 +1,16 @@
-/* The user's folder, the tuned profile in it, and the kernel set of a run, which follows from the profile. */
+/* The tuned profile, and the kernel set of a run, which follows from it. */
 #include "tuned.h"
-
-#include <sys/stat.h>
 
 #include "base/threads.h"
 #include "cli.h"
-
-/* ---- the user's folder ---- */
-
-bool userdir_path(const char *name, char *path, size_t size)
-{
-    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    int len = -1;
-    if (config && *config == '/') /* XDG: relative paths are ignored */
-        len = snprintf(path, size, "%s/bmc/%s", config, name);
-    else if (home && *home == '/')
-        len = snprintf(path, size, "%s/.config/bmc/%s", home, name);
-    return len > 0 && (size_t)len < size;
-}
-
-void userdir_make(const char *path)
-{
-    char folder[8192];
-    const int len = snprintf(folder, sizeof folder, "%s", path);
-    if (len < 0 || (size_t)len >= sizeof folder)
-        return;
-    for (char *slash = folder; (slash = strchr(slash + 1, '/'));) {
-        *slash = 0;
-        (void)!mkdir(folder, 0700);
-        *slash = '/';
-    }
-}
+#include "userdir.h"
 
 /* ---- the tuned profile ---- */
 
 bool tuned_path(const char *option, char *path, size_t size)
 {
     const int len = option ? snprintf(path, size, "%s", option) : -1;
-    return option ? len > 0 && (size_t)len < size : userdir_path("profile", path, size);
+    return option ? len > 0 && (size_t)len < size : userdir_path(USER_CONFIG, "profile", path, size);
 }
 
 int tuned_open(struct tuned *tuned, const char *program, const char *option, const char *isa,
@@ -80,7 +53,7 @@ static const struct kernels *profile_choice(const char *option)
     bool found;
     if (option && strcmp(option, "none") == 0)
         return NULL;
-    if (!option && !userdir_path("profile", path, sizeof path))
+    if (!option && !userdir_path(USER_CONFIG, "profile", path, sizeof path))
         return NULL;
     if (profile_open(&profile, option ? option : path, &found, &ignored) < 0)
         return NULL;

@@ -5,13 +5,6 @@
 #include "kernel/kernel.h"
 #include "tune/profile.h"
 
-/* The path of file `name` in the folder; false: no home folder, or the path is too long. */
-bool userdir_path(const char *name, char *path, size_t size);
-
-/* Creates missing parent folders of a path, accessible to the user only (XDG). Failures show when
- * the file is opened. */
-void userdir_make(const char *path);
-
 /* The profile's path: `option` (--profile), else $XDG_CONFIG_HOME/bmc/profile, else
  * $HOME/.config/bmc/profile. False: no home folder. */
 bool tuned_path(const char *option, char *path, size_t size);

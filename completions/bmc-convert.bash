@@ -27,7 +27,7 @@ _bmc_convert()
     --threads | -t) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-o --output --type --pure --leave-output-tensor --tensor-type --dry-run --imatrix --calibrate --no-calibrate --target-bytes --target-bpw --target-kld --target-text --family --chat-template --no-bos --models-dir --synth -s --seed --tokenizer --info --verify --format -t --threads -q --quiet -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-o --output --type --pure --leave-output-tensor --tensor-type --dry-run --imatrix --calibrate --no-calibrate --target-bytes --target-bpw --target-kld --target-text --family --chat-template --no-bos --models-dir --synth -s --seed --tokenizer --info --verify --cache --format -t --threads -q --quiet --no-config -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -16,6 +16,7 @@ _bmc_gen()
     --prompt-ids) COMPREPLY=() ;;
     --predict | -n) COMPREPLY=() ;;
     --ctx-size | -c) COMPREPLY=() ;;
+    --session) COMPREPLY=() ;;
     --system) COMPREPLY=() ;;
     --chat-template) COMPREPLY=() ;;
     --chat-template-kwargs) COMPREPLY=() ;;
@@ -67,6 +68,7 @@ _bmc_gen()
     --stride) COMPREPLY=() ;;
     --save-imatrix) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --pooling) COMPREPLY=($(compgen -W 'mean last cls' -- "$cur")) ;;
+    --remove-session) COMPREPLY=() ;;
     --stats) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --check-hash) COMPREPLY=() ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
@@ -93,7 +95,7 @@ _bmc_gen()
     --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat -i --interactive --system --chat-template --chat-template-kwargs --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --no-spec --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --prefix-cache --load-kv --save-kv --prompt-cache --receipt --receipt-key --verify-receipt --score --summary --stride --save-imatrix --embed --pooling --normalize --no-normalize --tokenize --render-chat --detokenize --echo --ids -sp --special --stats --check-hash -q --quiet --format --kv --context-shift --keep --alloc --cache-type --cache-kld --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat -i --interactive --session --system --chat-template --chat-template-kwargs --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --no-spec --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --prefix-cache --load-kv --save-kv --prompt-cache --receipt --receipt-key --verify-receipt --score --summary --stride --save-imatrix --embed --pooling --normalize --no-normalize --tokenize --render-chat --list-sessions --remove-session --detokenize --echo --ids -sp --special --stats --check-hash -q --quiet --format --kv --context-shift --keep --alloc --cache-type --cache-kld --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --retrieval-heads --parallelism --layers --micro-batches --no-config -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

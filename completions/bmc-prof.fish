@@ -1,5 +1,5 @@
 # fish completion for bmc-prof
-complete -c bmc-prof -n 'not __fish_seen_subcommand_from roof prefix-cache compare' -s m -l model -r -F -d 'model file (default: the bundled model)'
+complete -c bmc-prof -n 'not __fish_seen_subcommand_from roof prefix-cache compare' -s m -l model -r -F -d 'model: a .bmc file, GGUF file or Hugging Face folder (default: BMC_MODEL, else the bundled model)'
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from roof heads cache-scales cache-types quality prefix-cache compare' -l shape -r -F -a '(bmc-prof --print-options shapes 2>/dev/null)' -d 'model with random weights instead of a file; the shape is a name from shapes/, or a path'
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from roof heads cache-scales cache-types quality prefix-cache compare' -l layers -x -d 'number of layers to run (default: all)'
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from policies sweep roof heads cache-scales cache-types quality prefix-cache compare' -l type -x -a 'f32 bf16 f16 q8_0 q8_channel q4_1 q4_0 q4_k q6_k q8_2l q5_0 q5_1 q5_k q3_k q2_k iq4_nl iq4_xs mxfp4 iq3_s iq3_xxs tq1_0 tq2_0 iq2_s iq2_xs iq2_xxs iq1_s iq1_m' -d 'type of the random weights: f32, bf16, f16, q8_0, q8_channel, q4_1, q4_0, q4_k, q6_k, q8_2l, q5_0, q5_1, q5_k, q3_k, q2_k, iq4_nl, iq4_xs, mxfp4, iq3_s, iq3_xxs, tq1_0, tq2_0, iq2_s, iq2_xs, iq2_xxs, iq1_s or iq1_m (default bf16) (not with policies and sweep)'
@@ -51,6 +51,7 @@ complete -c bmc-prof -n 'not __fish_seen_subcommand_from policies sweep latency 
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from policies sweep latency bench memory ranks roof heads cache-scales cache-types prefix-cache compare' -l save-logits -r -F -d 'quality: save this configuration\'s next-token distributions, to be the --reference of others; without --reference nothing else is compared'
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from policies sweep latency bench memory ranks roof heads cache-scales cache-types prefix-cache compare' -l save-top -x -d 'quality: most probable tokens that --save-logits saves at each position, with the probability of all others together; 0: all tokens (default 1024)'
 complete -c bmc-prof -n 'not __fish_seen_subcommand_from bench memory ranks roof heads cache-scales cache-types prefix-cache compare' -l plot -r -F -d 'write an SVG chart (not with bench and ranks)'
+complete -c bmc-prof -l no-config -d 'do not read defaults of options from the configuration file (see bmc-config(5))'
 complete -c bmc-prof -s h -l help -d 'print this list and exit'
 complete -c bmc-prof -l version -d 'print version, git commit, compiler, libraries and instruction set, and exit'
 complete -c bmc-prof -f -n 'not __fish_seen_subcommand_from policies sweep latency bench memory ranks roof heads cache-scales cache-types quality prefix-cache compare' -a 'policies sweep latency bench memory ranks roof heads cache-scales cache-types quality prefix-cache compare'

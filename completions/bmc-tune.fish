@@ -35,5 +35,6 @@ complete -c bmc-tune -l check -d 'calibrate again and compare; exit 1 when the p
 complete -c bmc-tune -l format -x -a 'table md csv json jsonl' -d 'table, md, csv, json or jsonl (default table)'
 complete -c bmc-tune -s q -l quiet -d 'print nothing but errors'
 complete -c bmc-tune -l plot -r -F -d 'write an SVG chart of predicted and measured times over T, of the first context and batch'
+complete -c bmc-tune -l no-config -d 'do not read defaults of options from the configuration file (see bmc-config(5))'
 complete -c bmc-tune -s h -l help -d 'print this list and exit'
 complete -c bmc-tune -l version -d 'print version, git commit, compiler, libraries and instruction set, and exit'

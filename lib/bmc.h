@@ -77,6 +77,12 @@ struct bmc_model_options {
      * stays bound, also after errors; contexts of the model belong in it, with `threads` threads */
     int numa;
     int threads; /* of these contexts, for `numa`; 0: one per core of the affinity, or the CPU quota */
+    /* Folder of converted models, which is created if it is missing: with it, `path` may be a GGUF file or a Hugging Face
+     * folder, which is converted on first use and mapped from there later; `models_dir` has its model family. Programs
+     * share the folder $XDG_CACHE_HOME/bmc. NULL: `path` is a .bmc model */
+    const char *convert_dir;
+    const char *
+        convert_size; /* size of that folder, as "32G": the least recently used models are removed; NULL: 64G */
 };
 
 /* bmc_model_open() with options, which may be NULL. Adapters add up: every sequence uses all of them, unless

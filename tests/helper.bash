@@ -16,8 +16,10 @@ FIXTURES=$ROOT/tests/fixtures
 BMC_BIN=${BMC_BIN:-$ROOT/bin}
 BMC_BUILD=${BMC_BUILD:-$ROOT/build/gcc}
 export LC_ALL=C.UTF-8
-unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
-export XDG_CONFIG_HOME=/nowhere # no tuned profile of this account
+unset BMC_ISA BMC_MODEL BMC_CACHE_SIZE OMP_NUM_THREADS OPENBLAS_NUM_THREADS
+export BMC_CONFIG=none XDG_CONFIG_HOME=/nowhere # no configuration and no tuned profile of this account
+export CCACHE_DIR=${CCACHE_DIR:-${XDG_CACHE_HOME:-${HOME-}/.cache}/ccache}
+export XDG_CACHE_HOME=/proc/nowhere XDG_STATE_HOME=/proc/nowhere
 
 setup() {
     mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return 1

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "chat/repl.h"
+#include "chat/repl_session.h"
 #include "decode/generate.h"
 
 /* ---- reading a message ---- */
@@ -180,6 +181,7 @@ static int ask_first(struct repl *repl, struct buf *typed, struct err *err)
 static int save_at_end(struct repl *repl, size_t seq, struct err *err)
 {
     const char *path = repl->gen->options->save_kv;
+    repl_session_save_kv(repl, seq);
     return path && repl->n_requests ? repl_save_kv(repl, path, seq, err) : 0;
 }
 
@@ -234,6 +236,7 @@ static int answer_done(void *arg, const struct gen_result *result, struct err *e
         puts("");
     if (repl_end_turn(repl, result, err) < 0)
         return -1;
+    repl_session_save(repl);
     if (result->finish == FINISHED_ERROR && !cli_interrupted)
         repl_say("%s", result->error->text);
     else if (!cli_interrupted)
@@ -255,6 +258,8 @@ static int begin_conversation(struct repl *repl, struct err *err)
     const char *system = gen->options->system;
     if (gen->snapshot)
         return repl_continue(repl, gen->snapshot, false, err);
+    if (gen->options->session && repl_session_open(repl, gen->options->session, err) < 0)
+        return -1;
     return system ? dialogue_set_system(&repl->dialogue, system, strlen(system), err) : 0;
 }
 
@@ -265,6 +270,7 @@ int repl_run(struct gen *gen, struct err *err)
         .dialogue = {.prompts = &gen->serve.chat,
                      .flags = gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0},
         .last_byte = '\n',
+        .folder_fd = -1,
     };
     const struct gen_callbacks callbacks = {next_request, progress, answer_done, prefill,
                                             keep,         &repl,    NULL};
@@ -288,6 +294,7 @@ int repl_run(struct gen *gen, struct err *err)
 out:
     cli_progress_end(&repl.progress);
     line_editor_close(repl.editor);
+    repl_session_close(&repl);
     dialogue_release(&repl.dialogue);
     buf_release(&repl.attached);
     if (repl.owns_snapshot)

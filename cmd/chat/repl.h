@@ -2,7 +2,7 @@
  *
  * All answers of a conversation are requests of one generate() call with one slot: while the user types,
  * the slot retains its KV entries, and the next prompt reuses those of the longest common prefix. Files,
- * lowest first: line_editor, repl_turn, repl_commands, repl. */
+ * lowest first: line_editor, repl_turn, repl_commands, repl_session, repl. */
 #pragma once
 
 #include "chat/line_editor.h"
@@ -27,7 +27,10 @@ struct repl {
     struct turn_counts last;
     struct buf attached;       /* text of /file, for the next message */
     struct snapshot *snapshot; /* that the conversation continues, as long as it is needed; or NULL */
-    bool owns_snapshot;        /* opened by /load */
+    bool owns_snapshot;        /* opened by /load, or that of a session */
+    char folder[4096];         /* of --session */
+    int folder_fd;             /* -1: there is none */
+    size_t n_answers_before;   /* of the session, in earlier runs */
     bool changed;              /* the KV cache is that of the conversation before a command */
     bool answering;            /* text of the answer has been printed */
     char last_byte;            /* the last byte printed of the answer */
@@ -63,6 +66,9 @@ int repl_reset(struct repl *repl, struct err *err) MUST_USE;
 
 /* Saves the KV cache as a snapshot: that of sequence `seq`. */
 int repl_save_kv(struct repl *repl, const char *path, size_t seq, struct err *err) MUST_USE;
+
+/* Reads a saved conversation, an object with a valid list "messages", which the caller releases. NULL: it is none. */
+json_t *repl_read_messages(const char *path, struct err *err);
 
 /* Sets `rest` to what completes the line, for line_editor_open(). */
 int repl_complete(void *repl, const char *line, struct buf *rest, struct err *err) MUST_USE;

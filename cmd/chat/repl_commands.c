@@ -25,8 +25,7 @@ static int map_text(struct file_map *map, const char *path, struct err *err)
     return err_set(err, "%s: is longer than %d MiB", path, MOST_BYTES >> 20);
 }
 
-/* Reads a saved conversation; the caller releases the object. NULL: it is none. */
-static json_t *read_messages(const char *path, struct err *err)
+json_t *repl_read_messages(const char *path, struct err *err)
 {
     struct file_map map;
     json_t *root = NULL;
@@ -52,7 +51,7 @@ static int check_replaced(const char *path, bool is_snapshot, struct err *err)
         return 0;
     if (is_snapshot && file_detect(path) == KIND_SNAPSHOT)
         return 0;
-    AUTO(json_auto) json_t *old = is_snapshot ? NULL : read_messages(path, &why);
+    AUTO(json_auto) json_t *old = is_snapshot ? NULL : repl_read_messages(path, &why);
     const bool fits = old != NULL;
     return fits ? 0
                 : err_set(err, "%s: exists and is no %s: choose another name", path,
@@ -145,7 +144,7 @@ static int load_conversation(struct repl *repl, const char *path, struct err *er
 {
     if (file_detect(path) == KIND_SNAPSHOT)
         return load_snapshot(repl, path, err);
-    json_t *root = read_messages(path, err);
+    json_t *root = repl_read_messages(path, err);
     if (!root || repl_reset(repl, err) < 0) {
         json_decref(root);
         return -1;

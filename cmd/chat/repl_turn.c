@@ -162,7 +162,8 @@ int repl_begin_turn(struct repl *repl, struct err *err)
     if (make_prompt(repl, err) < 0)
         return -1;
     repl->request = serve_request(&repl->gen->serve, &repl->dialogue.ids);
-    repl->request.line = repl->request.stream = repl->n_requests++;
+    repl->request.line = repl->n_requests++;
+    repl->request.stream = repl->n_answers_before + repl->request.line;
     repl->request.cancelled = &repl_stop;
     repl->request.hold_partial_utf8 = false;
     if (repl->snapshot) { /* of later turns the slot retains the entries */

@@ -5,6 +5,7 @@
 #include "base/text_util.h"
 #include "base/threads.h"
 #include "convert/convert_cmd.h"
+#include "open_model.h"
 #include "opt/opt.h"
 #include "opt/opt_files.h"
 #include "format/detect.h"
@@ -27,7 +28,7 @@ struct options {
     const char *chat;
     const char *synth, *tokenizer;
     struct seed seed;
-    bool info, verify;
+    bool info, verify, cache;
     int format;
     size_t threads;
     bool quiet;
@@ -62,7 +63,8 @@ static const struct opt opts[] = {
     HEADING("Inspecting"),
     FLAG("info", NULL, info, "print the contents of a model file, GGUF file or snapshot"),
     FLAG("verify", NULL, verify, "check every byte of a model file or snapshot against its hashes"),
-    ROW_FORMAT("output format of --info and --dry-run: {}"),
+    FLAG("cache", NULL, cache, "list the models that were converted when -m named a GGUF file or folder, the least recently used first; with the operand clear: remove those that are not in use"),
+    ROW_FORMAT("output format of --info, --cache and --dry-run: {}"),
     ROW_THREADS,
     FLAG("quiet", "q", quiet, "print no notes, no progress and not what was written on standard error"),
 };
@@ -76,6 +78,7 @@ static const char *const usage[] = {
     "--synth SHAPE -o MODEL.bmc",
     "--info FILE",
     "--verify FILE",
+    "--cache [clear]",
     NULL,
 };
 
@@ -105,28 +108,6 @@ static int verify(const char *path, struct err *err)
     if (rc == 0)
         cli_say(stdout, "%s: ok\n", path);
     return rc;
-}
-
-/* Reports data types of the source that take more space in the model, because no narrower type
- * holds their values exactly. A growth ratio below the threshold is only padding to whole tiles. */
-static void report_growth(const char *source, const struct transcoded_type *held)
-{
-    const double padding = 0.02;
-    for (size_t i = 0; i < SOURCE_OTHER; i++) {
-        const struct transcoded_type *h = &held[i];
-        const double before = (double)h->source_bytes, after = (double)h->stored_bytes;
-        char source_bytes[32], stored_bytes[32];
-        if (after <= before * (1 + padding))
-            continue;
-        convert_format_bytes(h->source_bytes, source_bytes);
-        convert_format_bytes(h->stored_bytes, stored_bytes);
-        cli_say(stderr,
-                "%s: %s: %s grows from %.4g to %.4g bits per weight, stored as %s: %zu tensor%s, %s, "
-                "%s before\n",
-                program.name, source, block_types[i].name, 8 * before / (double)h->weights,
-                8 * after / (double)h->weights, dtype_name(h->stored), h->tensors,
-                h->tensors > 1 ? "s" : "", stored_bytes, source_bytes);
-    }
 }
 
 /* The goal of --target-bytes, --target-bpw or --target-kld; false: none is given. */
@@ -218,34 +199,13 @@ static int calibrate(const struct options *o, const char *source, struct convert
     return 0;
 }
 
-/* Says what a user should know of a conversion that succeeded. */
-static void report(const char *source, const struct chat_report *chat,
-                   const struct convert_notes *notes, const struct transcoded_type *held)
-{
-    report_growth(source, held);
-    if (*chat->refused.text)
-        cli_say(stderr, "%s: %s: its template is not stored (%s)%s\n", program.name, source,
-                chat->refused.text,
-                chat->no_format ? ", and no chat format replaces it; --chat-template NAME chooses one"
-                                : "; a chat format replaces it, which --info shows");
-    const struct err *const texts[] = {&chat->others,       &chat->ignored,  &notes->left_out,
-                                       &notes->head,        &notes->pooling, &notes->prompts,
-                                       &notes->requantized, &notes->kept,    &notes->replaced,
-                                       &notes->draft,       &notes->chat};
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
-        if (*texts[i]->text)
-            cli_say(stderr, "%s: %s: %s\n", program.name, source, texts[i]->text);
-}
-
 static int convert(const struct options *o, const char *folder,
                    const struct imatrix_weights *imatrix_weights, struct err *err)
 {
     struct cli_progress progress;
     struct hash model_id;
     char models_dir[8192];
-    struct chat_report chat = {0};
-    struct convert_notes notes = {0};
-    struct transcoded_type held[SOURCE_OTHER] = {0};
+    struct conversion_report report = {0};
     if (!o->models_dir && cli_models_dir(models_dir, sizeof models_dir, err) < 0)
         return -1;
     struct tensor_types types = model_types((size_t)o->type);
@@ -263,9 +223,9 @@ static int convert(const struct options *o, const char *folder,
         .imatrix_weights = imatrix_weights,
         .no_bos = o->no_bos,
         .chat = o->chat,
-        .chat_report = &chat,
-        .notes = &notes,
-        .transcoded = held,
+        .chat_report = &report.chat,
+        .notes = &report.notes,
+        .transcoded = report.held,
         .dry_run = o->dry_run,
         .planned = convert_add_planned,
         .planned_arg = &planned,
@@ -292,7 +252,7 @@ static int convert(const struct options *o, const char *folder,
         rc = convert_write_planned(&planned, (enum table_format)o->format, err);
     json_decref(planned.rows);
     if (rc == 0 && !o->quiet)
-        report(folder, &chat, &notes, held);
+        cli_report_conversion(&program, folder, &report);
     if (rc == 0 && !o->quiet && !o->dry_run)
         convert_say_written(&planned, program.name, o->out);
     return rc;
@@ -379,6 +339,13 @@ static void check_targets(const struct options *o)
 static void check_operands(const struct options *o, const struct operands *operands)
 {
     const size_t n = operands->n;
+    if (o->cache && (n > 1 || (n && strcmp(operands->text[0], "clear") != 0)))
+        opt_usage_error(&program,
+                        "--cache lists, and --cache clear removes converted models: found "
+                        "\"%s\"",
+                        operands->text[n - 1]);
+    if (o->cache)
+        return;
     if (o->synth && n)
         opt_usage_error(&program, "--synth takes no folder");
     if (n > 1 && opt_find_type(&program, operands->text[n - 1]))
@@ -406,7 +373,14 @@ static void check_output(const char *path)
 }
 
 /* What a run does. */
-enum { CONVERTS = 1, MAKES_RANDOM = 2, WRITES = CONVERTS | MAKES_RANDOM, INFORMS = 4, VERIFIES = 8 };
+enum {
+    CONVERTS = 1,
+    MAKES_RANDOM = 2,
+    WRITES = CONVERTS | MAKES_RANDOM,
+    INFORMS = 4,
+    VERIFIES = 8,
+    CLEARS = 16
+};
 
 /* Options that only some runs use. */
 static const struct {
@@ -414,7 +388,7 @@ static const struct {
     unsigned runs;
     const char *with;
 } limited[] = {
-    {"format", INFORMS, "--info and --dry-run"},
+    {"format", INFORMS, "--info, --cache and --dry-run"},
     {"dry-run", WRITES, "a model that is converted"},
     {"tokenizer", MAKES_RANDOM, "--synth"},
     {"seed", MAKES_RANDOM, "--synth"},
@@ -436,13 +410,14 @@ static const struct {
 
 static void check_usage(const struct options *o, const struct operands *operands)
 {
-    const unsigned run = (o->info     ? INFORMS
+    const unsigned run = (o->cache    ? (operands->n ? CLEARS : INFORMS)
+                          : o->info   ? INFORMS
                           : o->verify ? VERIFIES
                           : o->synth  ? MAKES_RANDOM
                                       : CONVERTS) |
                          (o->dry_run ? INFORMS : 0);
-    if (o->info + o->verify + (o->synth != NULL) > 1)
-        opt_usage_error(&program, "--info, --verify and --synth exclude each other");
+    if (o->info + o->verify + o->cache + (o->synth != NULL) > 1)
+        opt_usage_error(&program, "--info, --verify, --cache and --synth exclude each other");
     check_operands(o, operands);
     for (size_t i = 0; i < ARRAY_LEN(limited); i++) {
         const char *name = limited[i].option;
@@ -455,7 +430,7 @@ static void check_usage(const struct options *o, const struct operands *operands
     if (run & WRITES && !o->out && !o->dry_run)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
     if (!(run & WRITES) && o->out)
-        opt_usage_error(&program, "--info and --verify write no file: leave -o out");
+        opt_usage_error(&program, "--info, --verify and --cache write no file: leave -o out");
 }
 
 int main(int argc, char **argv)
@@ -464,14 +439,14 @@ int main(int argc, char **argv)
     struct operands operands;
     struct err err;
     cli_begin(program.name);
-    cli_interrupt_ends();
+    cli_interrupt_ends(true);
     cli_uses("libzip", zip_libzip_version());
     cli_uses("protobuf-c", protobuf_c_version());
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
     threads_set(o.threads ? (int)o.threads : threads_allowed());
     int rc;
-    if (operands.n)
+    if (operands.n && !o.cache)
         opt_files_input("the model to convert", operands.text[0]);
     if (o.synth)
         opt_files_input_shape("--synth", o.synth);
@@ -480,6 +455,9 @@ int main(int argc, char **argv)
         check_output(o.out);
     if (!ready)
         rc = -1;
+    else if (o.cache)
+        rc = operands.n ? convert_clear_cache(program.name, o.quiet, &err)
+                        : convert_list_cache((enum table_format)o.format, &err);
     else if (o.info)
         rc = show_info(operands.text[0], (enum table_format)o.format, &err);
     else if (o.verify)

@@ -57,6 +57,11 @@ int convert_gguf_info(const char *path, enum table_format format, struct err *er
 int convert_kv_verify(const char *path, struct cli_progress *progress, struct err *err) MUST_USE;
 int convert_model_verify(const char *path, struct cli_progress *progress, struct err *err) MUST_USE;
 
+/* --cache: the folder of models that were converted on first use, and their table; or removes them, which is said on
+ * standard error unless `quiet`. */
+int convert_list_cache(enum table_format format, struct err *err) MUST_USE;
+int convert_clear_cache(const char *program, bool quiet, struct err *err) MUST_USE;
+
 /* Bits per weight, with scales and padding, to three decimals. */
 double convert_bits_per_weight(uint64_t bytes, uint64_t weights);
 
@@ -81,6 +86,3 @@ void convert_say_written(const struct planned_model *planned, const char *progra
  * JSON both are one document, with the table as one of its members. */
 int convert_write_info(const json_t *about, const json_t *rows, enum table_format format,
                        struct err *err) MUST_USE;
-
-/* "512 bytes", or "1.5 MiB". */
-void convert_format_bytes(size_t bytes, char text[32]);

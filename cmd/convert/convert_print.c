@@ -1,17 +1,10 @@
 /* Prints the output of --info and --dry-run, and what was written. */
 #include "convert/convert_cmd.h"
+#include "open_model.h"
 
 double convert_bits_per_weight(uint64_t bytes, uint64_t weights)
 {
     return weights ? round(8000 * (double)bytes / (double)weights) / 1000 : 0;
-}
-
-void convert_format_bytes(size_t bytes, char text[32])
-{
-    if (bytes < 1 << 20)
-        snprintf(text, 32, "%zu bytes", bytes);
-    else
-        snprintf(text, 32, "%.1f MiB", (double)bytes / (1 << 20));
 }
 
 /* Prints "key              value" for a JSON value. */
@@ -90,7 +83,7 @@ int convert_write_planned(const struct planned_model *planned, enum table_format
 void convert_say_written(const struct planned_model *planned, const char *program, const char *out)
 {
     char bytes[32], types[512] = "";
-    convert_format_bytes(planned->file_bytes, bytes);
+    cli_format_bytes(planned->file_bytes, bytes);
     for (size_t i = 0, used = 0; i < DTYPE_COUNT && used < sizeof types; i++)
         if (planned->n[i])
             used += (size_t)snprintf(types + used, sizeof types - used, "%s%zu %s", used ? ", " : "",

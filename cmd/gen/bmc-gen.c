@@ -1,6 +1,7 @@
 /* bmc-gen: generate text, score it, tokenize it. */
 #include "base/cgroup.h"
 #include "chat/repl.h"
+#include "chat/repl_session.h"
 #include "cli.h"
 #include "gen/gen_opts.h"
 
@@ -38,6 +39,8 @@ static const struct opt opts[] = {
     FLAG("no-normalize", NULL, no_normalize, "with --embed, do not scale embeddings to unit length"),
     FLAG("tokenize", NULL, tokenize, "print token ids and pieces of each line of a text"),
     FLAG("render-chat", NULL, render_chat, "print the prompt that --chat makes in place of generating; with --jsonl, a line for each request's messages"),
+    FLAG("list-sessions", NULL, list_sessions, "list the conversations that --session keeps"),
+    TEXT("remove-session", NULL, "NAME", remove_session, "remove a conversation that --session keeps"),
     FLAG("detokenize", NULL, detokenize, "read lines of token ids, print their text"),
     HEADING("Output"),
     GEN_OPTS_OUTPUT
@@ -49,14 +52,14 @@ static const struct opt opts[] = {
 /* clang-format on */
 
 static const char *const usage[] = {
-    "[-m MODEL.bmc] -p TEXT [OPTION ...]",
-    "[-m MODEL.bmc] --chat -i [OPTION ...]",
-    "[-m MODEL.bmc] --jsonl [-np N] < REQUESTS > RESULTS",
-    "[-m MODEL.bmc] --score [--summary] [--jsonl [-np N]] < TEXT",
-    "[-m MODEL.bmc] --embed [--jsonl] [-np N] < TEXTS > EMBEDDINGS",
-    "[-m MODEL.bmc] --render-chat --chat -p TEXT | --jsonl < REQUESTS",
-    "[-m MODEL.bmc] --verify-receipt RECEIPTS",
-    "[-m MODEL.bmc] --tokenize | --detokenize < TEXT",
+    "[-m MODEL] [OPTION ...] TEXT",
+    "[-m MODEL] --chat -i [OPTION ...]",
+    "[-m MODEL] --jsonl [-np N] < REQUESTS > RESULTS",
+    "[-m MODEL] --score [--summary] [--jsonl [-np N]] < TEXT",
+    "[-m MODEL] --embed [--jsonl] [-np N] < TEXTS > EMBEDDINGS",
+    "[-m MODEL] --render-chat --chat -p TEXT | --jsonl < REQUESTS",
+    "[-m MODEL] --verify-receipt RECEIPTS",
+    "[-m MODEL] --tokenize | --detokenize < TEXT",
     NULL,
 };
 
@@ -72,6 +75,8 @@ static const struct usage_rule rules[] = {
     {"normalize no-normalize", EXCLUSIVE, "", NULL},
     {"summary stride", NEEDS, "score", NULL},
     {"save-imatrix", NEEDS, "score", NULL},
+    {"list-sessions remove-session", EXCLUSIVE, "prompt chat jsonl score embed tokenize detokenize",
+     NULL},
     {"save-imatrix", EXCLUDES, "jsonl",
      "--save-imatrix goes with --score of one text, not with --jsonl"},
     {"logprobs", EXCLUDES, "score",
@@ -130,6 +135,16 @@ static int run_job(struct gen *gen, struct err *err)
                                : gen_text(gen, err);
 }
 
+/* --list-sessions and --remove-session, which need no model. */
+static int run_sessions(struct gen_options *o)
+{
+    struct err err;
+    const int rc =
+        o->list_sessions ? repl_list_sessions(&err) : repl_remove_session(o->remove_session, &err);
+    gen_release_options(o);
+    return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);
+}
+
 int main(int argc, char **argv)
 {
     static const struct usage_condition no_condition = {NULL, false};
@@ -138,6 +153,8 @@ int main(int argc, char **argv)
     gen_begin(&program, argc, argv, &o, &operands);
     usage_check(&(struct usage){&program, &o, &operands, &no_condition}, rules, ARRAY_LEN(rules));
     gen_check_usage(&program, &o, &operands);
+    if (o.list_sessions || o.remove_session)
+        return run_sessions(&o);
     gen_finish_options(&program, &o);
     gen_adopt_receipt(&program, &o);
     o.memory_bytes = memory_of(&o);

@@ -69,6 +69,8 @@ struct gen_options {
     const char *save_imatrix;
     const char *stats, *check_hash;
     const char *load_kv, *save_kv, *prompt_cache;
+    const char *session, *remove_session; /* conversations that are kept under a name */
+    bool list_sessions;
     const char *receipt, *receipt_key, *verify_receipt;
     bool chat, interactive;
     bool parse_special;    /* parse special tokens in chat messages */

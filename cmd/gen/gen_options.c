@@ -152,6 +152,8 @@ static const struct usage_rule rules[] = {
     {"interactive", EXCLUDES, "jsonl beams echo ids prompt-cache file " JOBS,
      "-i is a conversation at a terminal: it excludes --jsonl, --score, --tokenize, --detokenize, "
      "--beams, --echo, --ids, --prompt-cache and -f (there, /file reads a file)"},
+    {"session", NEEDS, "interactive", NULL},
+    {"session", EXCLUDES, "load-kv", NULL},
     {"n-best length-penalty early-stopping", NEEDS, "beams", NULL},
     {"beams", EXCLUDES, JOBS, "--beams goes with generation only"},
     {"beams", EXCLUDES, "@sampled", "--beams is a deterministic search: it needs temperature 0"},
@@ -186,7 +188,9 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
                      const struct operands *operands)
 {
     if (operands->n)
-        opt_unexpected(program, operands->text[0], o->numa, "a prompt is given with -p");
+        opt_unexpected(program, operands->text[0], o->numa,
+                       operands->n > 1 ? "a prompt of several words is quoted"
+                                       : "a prompt is given with -p");
     for (size_t i = 0; i < o->stop.n; i++)
         if (!*o->stop.text[i])
             opt_usage_error(program, "--stop: the text is empty");

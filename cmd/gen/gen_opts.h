@@ -10,7 +10,7 @@
 /* clang-format off */
 
 #define GEN_OPTS_MODEL \
-    PATH("model", "m", "FILE", model, "model file made by bmc-convert (default: the bundled model)"), \
+    PATH("model", "m", "FILE", model, "model: a .bmc file, or a GGUF file or Hugging Face folder, which is converted on first use (default: BMC_MODEL, else the bundled model)"), \
     ROW_LORA, \
     TEXT("prompt", "p", "TEXT", prompt, "prompt text; with -f -, standard input follows after a blank line"),
 
@@ -25,6 +25,7 @@
     HEADING("Chat"), \
     FLAG("chat", NULL, chat, "treat the prompt as a user message and apply the model's chat template"), \
     FLAG("interactive", "i", interactive, "with --chat, a conversation at the terminal: messages and commands are read line by line, /help lists the commands"), \
+    TEXT("session", NULL, "NAME", session, "with -i, keep the conversation under this name, and go on with it where it ended"), \
     TEXT("system", NULL, "TEXT", system, "with --chat, the system prompt"), \
     NAMES("chat-template", "NAME", chat_format, NULL, "chat format by name or as a .chat file by path (with a slash), a Jinja template as FILE.jinja, or one of several templates of the model by name (default: the model's template, else its format)"), \
     TEXT("chat-template-kwargs", NULL, "JSON", template_kwargs, "further variables of the chat template, as a JSON object; requests can set others with chat_template_kwargs"), \

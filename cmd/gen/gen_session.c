@@ -12,6 +12,7 @@
 #include "backend/backend.h"
 #include "decode/prefix_store.h"
 #include "decode/step_beam.h"
+#include "format/detect.h"
 #include "gen/gen.h"
 #include "model_files.h"
 #include "gen/gen_ranks.h"
@@ -22,6 +23,7 @@
 #include "cli.h"
 #include "model/model_pages.h"
 #include "quant/cache_types.h"
+#include "open_model.h"
 
 /* ---- the prefix cache on disk ---- */
 
@@ -397,14 +399,13 @@ int gen_use_pages(const struct gen *gen, const struct model *model, struct err *
 
 static int open_model(struct gen *gen, struct err *err)
 {
-    char path[16384];
+    char path[CLI_MODEL_PATH];
     const double start = clock_ms();
     if (opt_cores_use(gen->options->cpu_mask, gen->options->cores, err) < 0)
         return -1;
     gen_hint_threads(gen);
-    if (!gen->options->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
-        return -1;
-    if (model_open(&gen->model, gen->options->model ? gen->options->model : path, err) < 0)
+    if (cli_find_model(gen->program, "-m", gen->options->model, "BMC_MODEL", "grimm", path, err) < 0 ||
+        model_open(&gen->model, path, err) < 0)
         return -1;
     if (gen_use_pages(gen, gen->model, err) < 0)
         return -1;
@@ -587,6 +588,21 @@ static void close_run(struct gen *gen)
     model_close(gen->model);
 }
 
+/* A single operand is the prompt, unless that is given otherwise. */
+static void take_prompt(const struct program *program, void *options, struct operands *operands)
+{
+    const struct opt *opt = opt_find_exact(program, "prompt", strlen("prompt"), true);
+    bool *given = &operands->given[opt - program->opts];
+    if (operands->n != 1 || *given)
+        return;
+    const enum file_kind kind = file_detect(operands->text[0]);
+    if (kind == KIND_MODEL || kind == KIND_GGUF)
+        opt_usage_error(program, "unexpected \"%s\": a model is given with -m", operands->text[0]);
+    *(const char **)((char *)options + opt->at) = operands->text[0];
+    *given = true;
+    operands->n = 0;
+}
+
 void gen_begin(const struct program *program, int argc, char **argv, void *options,
                struct operands *operands)
 {
@@ -595,6 +611,7 @@ void gen_begin(const struct program *program, int argc, char **argv, void *optio
         cli_uses("libedit", line_editor_version);
     ranks_mute_errors();
     opt_parse(program, argc, argv, options, operands);
+    take_prompt(program, options, operands);
 }
 
 int gen_main(struct gen *gen, struct gen_options *o, int (*job)(struct gen *gen, struct err *err))

@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "gen/gen_ranks.h"
 #include "model/experts/expert_store.h"
+#include "opt/opt_config.h"
 #include "serve/rank_counts.h"
 
 static double per_second(size_t n, double ms) { return ms > 0 ? (double)n * 1e3 / ms : 0; }
@@ -168,6 +169,8 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
     if (o->cpu.attn->counts)
         fprintf(stderr, "primitives       = %10.2f ms / %6zu created for products\n",
                 attn_counts(o->cpu.attn).primitive_ms, attn_counts(o->cpu.attn).primitives);
+    if (opt_config_file())
+        cli_say(stderr, "configuration    = %s: %s\n", opt_config_file(), opt_config_entries());
     print_experts(gen);
     print_saved(gen->options->save_kv);
     print_saved(gen->options->save_imatrix);
@@ -256,6 +259,8 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
         COUNT("memory_bytes", gen->options->memory_bytes),
         COUNT("peak_resident_bytes", usage.ru_maxrss * 1024),
         WORD("logits_hash", hash),
+        WORD("config", opt_config_file()),
+        WORD("config_options", opt_config_file() ? opt_config_entries() : NULL),
     };
     AUTO(json_auto) json_t *sampling = sampling_json(&gen->serve.options.sampling, err);
     int rc = sampling ? put_fields(object, fields, ARRAY_LEN(fields), err) : -1;

@@ -2,7 +2,7 @@
  * completions. A test fails if any of them differ.
  *
  * Files, lowest first: opt_table (access, choices, aliases); opt_hint (unknown options); optdoc (everything that is
- * printed); opt_parse. */
+ * printed); opt_config (the configuration file); opt_parse. */
 #pragma once
 
 #include "base/err.h"
@@ -146,6 +146,9 @@ struct cache_types opt_cache_types(const struct program *program, const char *op
 /* Prints one line on stderr and exits with 2. */
 void opt_usage_error(const struct program *program, const char *format, ...)
     __attribute__((format(printf, 2, 3), noreturn));
+
+/* Adds a note, which is borrowed, to the end of all further usage errors. */
+void opt_add_to_usage_errors(const char *note);
 
 /* Prints text with roff characters escaped and with ASCII dashes, which readers can copy. */
 void opt_put_roff(const char *text, FILE *out);

@@ -3,6 +3,7 @@
 #include "base/text_util.h"
 #include "cli.h"
 #include "opt/opt.h"
+#include "opt/opt_config.h"
 #include "opt/opt_hint.h"
 #include "opt/optdoc.h"
 #include "quant/cache_types.h"
@@ -144,7 +145,7 @@ static void set_value(const struct program *program, const struct opt *opt, stru
             bad_number(program, opt, name, text);
         break;
     case OPT_CHOICE: set_choice(program, opt, name, text, at); break;
-    case OPT_FLAG:
+    case OPT_FLAG: *(bool *)at = true; break;
     case OPT_HEADING: break;
     }
 }
@@ -197,48 +198,60 @@ static void check_repeated(const struct program *program, const struct opt *opt,
                         excerpt_of(text, strlen(text)).text);
 }
 
+/* Parses a word that begins with a dash, and its value, which may be the next word; returns whether it is. */
+static bool parse_option(const struct program *program, char *word, char *next, void *options,
+                         struct operands *operands)
+{
+    const bool is_long = word[1] == '-';
+    char *name = word + 1 + is_long, *value = is_long ? strchr(name, '=') : NULL;
+    const size_t len = value ? (size_t)(value - name) : strlen(name);
+    const struct given_option given = {word, (int)((size_t)(name - word) + len)};
+    const struct opt *opt = opt_find(program, name, len, is_long);
+    const bool separate = !value;
+    if (!opt)
+        opt_unknown(program, given.text, (size_t)given.len);
+    if (opt->kind == OPT_FLAG && value)
+        opt_usage_error(program, "%.*s takes no value", given.len, given.text);
+    if (opt->kind != OPT_FLAG) {
+        value = separate ? next : value + 1;
+        if (!value)
+            opt_usage_error(program, "%.*s needs a value: %s", given.len, given.text, opt->arg);
+        if (is_content(opt))
+            check_repeated(program, opt, given, value, options, operands);
+    }
+    operands->given[opt - program->opts] = true;
+    set_value(program, opt, given, value, options);
+    return separate && opt->kind != OPT_FLAG;
+}
+
+static void set_configured(const struct program *program, const struct opt *opt, const char *name,
+                           char *text, void *options)
+{
+    set_value(program, opt, (struct given_option){name, (int)strlen(name)}, text, options);
+}
+
 void opt_parse(const struct program *program, int argc, char **argv, void *options,
                struct operands *operands)
 {
+    bool configured = true, only_operands = false;
     assert(program->n_opts <= OPT_MAX);
     *operands = (struct operands){.text = argv};
     for (int i = 1; i < argc; i++) {
         char *word = argv[i];
-        if (strcmp(word, "--") == 0) {
-            while (++i < argc)
-                operands->text[operands->n++] = argv[i];
-            return;
-        }
-        if (word[0] != '-' || word[1] == 0) {
+        if (only_operands || word[0] != '-' || word[1] == 0) {
             operands->text[operands->n++] = word;
             continue;
         }
         answer_common(program, word, argv[i + 1]);
-        const bool is_long = word[1] == '-';
-        char *name = word + 1 + is_long, *value = is_long ? strchr(name, '=') : NULL;
-        const size_t len = value ? (size_t)(value - name) : strlen(name);
-        const struct given_option given = {word, (int)((size_t)(name - word) + len)};
-        const struct opt *opt = opt_find(program, name, len, is_long);
-        if (!opt)
-            opt_unknown(program, given.text, (size_t)given.len);
-        if (opt->kind == OPT_FLAG) {
-            if (value)
-                opt_usage_error(program, "%.*s takes no value", given.len, given.text);
-            operands->given[opt - program->opts] = true;
-            *(bool *)((char *)options + opt->at) = true;
-            continue;
-        }
-        if (value)
-            value++;
-        else if (i + 1 < argc)
-            value = argv[++i];
+        if (strcmp(word, "--") == 0)
+            only_operands = true;
+        else if (strcmp(word, "--no-config") == 0)
+            configured = false;
         else
-            opt_usage_error(program, "%.*s needs a value: %s", given.len, given.text, opt->arg);
-        if (is_content(opt))
-            check_repeated(program, opt, given, value, options, operands);
-        operands->given[opt - program->opts] = true;
-        set_value(program, opt, given, value, options);
+            i += parse_option(program, word, argv[i + 1], options, operands);
     }
+    if (configured)
+        opt_config_apply(program, options, operands, set_configured);
 }
 
 void opt_no_empty_entry(const struct program *program, const char *option, const char *list)

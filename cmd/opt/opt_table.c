@@ -17,6 +17,9 @@
 
 static const struct opt common[] = {
     {OPT_HEADING, "Other", NULL, NULL, NULL, 0, 0, 0, NULL, false},
+    {OPT_FLAG, "no-config", NULL, NULL,
+     "do not read defaults of options from the configuration file (see bmc-config(5))", 0, 0, 0, NULL,
+     false},
     {OPT_FLAG, "help", "h", NULL, "print this list and exit", 0, 0, 0, NULL, false},
     {OPT_FLAG, "version", NULL, NULL,
      "print version, git commit, compiler, libraries and instruction set, and exit", 0, 0, 0, NULL,
@@ -35,6 +38,10 @@ bool opt_used_by(const struct program *program, size_t i, unsigned operand)
     return !program->used_by || i >= program->n_opts || (program->used_by[i] & 1u << operand);
 }
 
+static const char *usage_note = "";
+
+void opt_add_to_usage_errors(const char *note) { usage_note = note; }
+
 void opt_usage_error(const struct program *program, const char *format, ...)
 {
     char text[8192];
@@ -42,7 +49,7 @@ void opt_usage_error(const struct program *program, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    cli_say(stderr, "%s: %s (see %s --help)\n", program->name, text, program->name);
+    cli_say(stderr, "%s: %s (see %s --help%s)\n", program->name, text, program->name, usage_note);
     exit(CLI_USAGE);
 }
 

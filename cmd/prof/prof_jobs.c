@@ -11,6 +11,7 @@
 #include "prof/retrieval_text.h"
 #include "prof/roofline.h"
 #include "quant/pack.h"
+#include "userdir.h"
 
 /* ---- tests ---- */
 

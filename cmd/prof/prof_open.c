@@ -9,6 +9,7 @@
 #include "model/family/family.h"
 #include "model_files.h"
 #include "prof/prof.h"
+#include "open_model.h"
 
 void prof_list(const char *text, const char *option, size_t min, size_t max, size_t *list, size_t *n)
 {
@@ -83,7 +84,7 @@ static int open_shape(struct prof *prof, struct err *err)
 {
     const struct prof_options *o = &prof->options;
     struct report *report = &prof->report;
-    char path[16384];
+    char path[CLI_MODEL_PATH];
     if (o->shape) {
         if (cli_models_dir(path, sizeof path, err) < 0)
             return -1;
@@ -91,10 +92,8 @@ static int open_shape(struct prof *prof, struct err *err)
         report->weight_type = o->type < 0 ? DTYPE_BF16 : (enum dtype)o->type;
         return shape_configure_model(path, o->shape, &report->run.config, err);
     }
-    if (!o->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
-        return -1;
-    if (model_open(&prof->model, o->model ? o->model : path, err) < 0 ||
-        model_need_head(prof->model, err) < 0 ||
+    if (cli_find_model(&prof_program, "-m", o->model, "BMC_MODEL", "grimm", path, err) < 0 ||
+        model_open(&prof->model, path, err) < 0 || model_need_head(prof->model, err) < 0 ||
         cli_use_pages(prof_program.name, prof->model,
                       &(struct pages_options){o->hugepages, o->numa, report->run.threads}, err) < 0)
         return -1;
@@ -188,15 +187,6 @@ static int open_tuned(struct prof *prof, struct err *err)
     return 0;
 }
 
-/* Formats the time as "2026-11-21T17:20:05Z"; "" if unknown. */
-static void utc_now(char *text, size_t size)
-{
-    const time_t now = time(NULL);
-    struct tm utc;
-    if (!gmtime_r(&now, &utc) || !strftime(text, size, "%Y-%m-%dT%H:%M:%SZ", &utc))
-        *text = 0;
-}
-
 size_t prof_longest(const struct prof *prof)
 {
     const struct config *c = &prof->report.run.config;
@@ -273,7 +263,7 @@ int prof_open(struct prof *prof, struct err *err)
     prof_list(o->batch, "--parallel", 1, 1 << 30, list, &n);
     report->version = BMC_RELEASE;
     report->commit = *cli_commit ? cli_commit : NULL;
-    utc_now(report->timestamp, sizeof report->timestamp);
+    cli_time(time(NULL), report->timestamp);
     report->repeat = (int)o->repeat;
     report->warmup = (int)o->warmup;
     cli_progress_begin(&progress, "measuring");

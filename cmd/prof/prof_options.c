@@ -49,7 +49,7 @@ static const struct {
     struct opt opt;
 } table[] = {
     {0, HEADING("Workload")},
-    {CACHES | TEXTS | QUALITY, PATH("model", "m", "FILE", model, "model file (default: the bundled model)")},
+    {CACHES | TEXTS | QUALITY, PATH("model", "m", "FILE", model, "model: a .bmc file, GGUF file or Hugging Face folder (default: BMC_MODEL, else the bundled model)")},
     {CACHES, NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "model with random weights instead of a file; the shape is a name from shapes/, or a path")},
     {CACHES, SIZE("layers", NULL, layers, 1, 1024, "number of layers to run (default: all)")},
     {STEPS | MEMORY, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},

@@ -5,6 +5,7 @@
 #include "model_files.h"
 #include "prof/prof.h"
 #include "quant/cache_types.h"
+#include "open_model.h"
 
 /* Positions whose tokens have a row of their own: those from each of these to the next. */
 static const struct {
@@ -91,7 +92,10 @@ static int open_model(struct comparison_job *job, struct err *err)
     const struct prof_options *o = &prof->options;
     struct run *run = &prof->report.run;
     struct session_options *options = &job->reference.options;
-    if (model_open(&job->model, o->reference ? o->reference : prof->model->path, err) < 0 ||
+    char path[CLI_MODEL_PATH];
+    if (cli_find_model(&prof_program, "--reference", o->reference ? o->reference : prof->model->path,
+                       NULL, NULL, path, err) < 0 ||
+        model_open(&job->model, path, err) < 0 ||
         check_vocab(prof, job->model->path, job->model->config.vocab, err) < 0)
         return -1;
     run->N = size_min(run->N, job->model->config.context);

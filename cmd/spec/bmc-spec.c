@@ -14,7 +14,7 @@ static const struct opt opts[] = {
     PATH("file", "f", "FILE", file, "read the prompt (or the JSON lines) from a file; - is standard input, the default"),
     GEN_OPTS_PROMPT
     HEADING("Drafting"),
-    {OPT_TEXT, "draft", "d", "FILE", "draft model with the same vocabulary, or draft head (EAGLE) made for the model; the file tells which; self is the draft head in the model's own file (default: the bundled model's draft, when -m is not given)", SPEC_AT(draft), 0, 0, NULL, true},
+    {OPT_TEXT, "draft", "d", "FILE", "draft model with the same vocabulary, or draft head (EAGLE) made for the model; the file tells which; self is the draft head in the model's own file (default: the bundled model's draft, when neither -m nor BMC_MODEL is given)", SPEC_AT(draft), 0, 0, NULL, true},
     {OPT_TEXT, "model-draft", "md", "FILE", "the same as --draft", SPEC_AT(draft), 0, 0, NULL, true},
     {OPT_FLAG, "lookup", NULL, NULL, "prompt lookup: draft the tokens that followed an earlier occurrence of the last 4, 3 or 2 tokens", SPEC_AT(lookup), 0, 0, NULL, false},
     {OPT_FLAG, "lookup-oldest", NULL, NULL, "with --lookup, use the first occurrence, not the latest", SPEC_AT(oldest), 0, 0, NULL, false},
@@ -53,9 +53,9 @@ static const struct opt opts[] = {
 /* clang-format on */
 
 static const char *const usage[] = {
-    "[-m MODEL.bmc] [-d DRAFT.bmc] [--lookup | --suffix | --recycle] -p TEXT [OPTION ...]",
-    "[-m MODEL.bmc] [-d DRAFT.bmc] --jsonl [-np N] < REQUESTS > RESULTS",
-    "[-m MODEL.bmc] [-d DRAFT.bmc] -p TEXT --samples N [--budget TIME]",
+    "[-m MODEL] [-d DRAFT] [--lookup | --suffix | --recycle] -p TEXT [OPTION ...]",
+    "[-m MODEL] [-d DRAFT] --jsonl [-np N] < REQUESTS > RESULTS",
+    "[-m MODEL] [-d DRAFT] -p TEXT --samples N [--budget TIME]",
     NULL,
 };
 
@@ -148,7 +148,7 @@ static const struct usage_rule rules[] = {
      "--samples excludes -i, --jsonl, --ids, --echo, --save-kv and --prompt-cache"},
     {"budget", NEEDS, "samples", NULL},
     {"samples", EXCLUDES, "@greedy", "--samples with --temp 0 would give the same answer each time"},
-    {"model", NEEDS, "lookup suffix recycle " DRAFTS,
+    {"model @env", NEEDS, "lookup suffix recycle " DRAFTS,
      "nothing to draft with: give -d DRAFT.bmc, -d self (the model's own MTP layer), --lookup, "
      "--suffix or --recycle"},
 };
@@ -157,6 +157,7 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
 {
     enum { MAX_NODES = TREE_NODES - 1 };
     const struct gen_options *g = &o->gen;
+    const char *env = getenv("BMC_MODEL");
     o->bass = o->step || o->modulus || strcmp(o->most, "bass") == 0;
     o->k = count_or_auto("draft-max", o->most, "bass", 0, MAX_NODES, &o->k_auto);
     if (o->tree)
@@ -167,6 +168,7 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
         {"@bass", o->bass},
         {"@nodes", o->tree_nodes > 0}, /* --tree N */
         {"@greedy", g->sampling.temp <= 0},
+        {"@env", env && *env},
         {NULL, false},
     };
     usage_check(&(struct usage){&program, o, operands, conditions}, rules, ARRAY_LEN(rules));

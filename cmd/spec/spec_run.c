@@ -5,6 +5,8 @@
 #include "opt/opt_files.h"
 #include "spec/speccmd.h"
 #include "tuned.h"
+#include "userdir.h"
+#include "open_model.h"
 
 bool spec_uses_model(const struct spec_cli *o)
 {
@@ -15,12 +17,13 @@ static int open_draft(struct gen *gen, struct err *err)
 {
     struct spec_run *run = (struct spec_run *)gen;
     const struct spec_cli *o = run->cli;
-    char path[16384];
+    char path[CLI_MODEL_PATH] = "self";
     if (!spec_uses_model(o))
         return 0;
-    if (!o->draft && cli_default_model("grimm-draft", "-d", path, sizeof path, err) < 0)
+    if (!(o->draft && strcmp(o->draft, "self") == 0) &&
+        cli_find_model(run->gen.program, "-d", o->draft, NULL, "grimm-draft", path, err) < 0)
         return -1;
-    if (draft_open(&run->draft, o->draft ? o->draft : path, run->gen.model, err) < 0 ||
+    if (draft_open(&run->draft, path, run->gen.model, err) < 0 ||
         gen_use_pages(&run->gen, run->draft, err) < 0 ||
         (o->gen.mlock && model_lock(run->draft, err) < 0))
         return draft_model_error(-1, err);

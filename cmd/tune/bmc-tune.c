@@ -7,6 +7,7 @@
 #include "plot.h"
 #include "tune/tune.h"
 #include "tuned.h"
+#include "userdir.h"
 
 static int run_tune(struct tune *tune, struct err *err)
 {

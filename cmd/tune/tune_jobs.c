@@ -8,6 +8,7 @@
 #include "tuned.h"
 #include "model/family/family.h"
 #include "tune/tune.h"
+#include "open_model.h"
 
 /* ---- opening ---- */
 
@@ -38,9 +39,10 @@ static void read_spec(const char *text, struct tune_run *run)
 static int open_shape(struct tune *tune, struct err *err)
 {
     const struct tune_options *o = tune->options;
-    char folder[8192];
+    char folder[8192], path[CLI_MODEL_PATH];
     if (o->model) {
-        if (model_open(&tune->model, o->model, err) < 0 || model_need_head(tune->model, err) < 0 ||
+        if (cli_find_model(&tune_program, "-m", o->model, NULL, NULL, path, err) < 0 ||
+            model_open(&tune->model, path, err) < 0 || model_need_head(tune->model, err) < 0 ||
             cli_use_pages(tune_program.name, tune->model,
                           &(struct pages_options){o->hugepages, o->numa, tune->run.threads}, err) < 0)
             return -1;

@@ -51,7 +51,7 @@ static const struct opt opts[] = {
 
 static const char *const usage[] = {
     "[OPTION ...]",
-    "-m MODEL.bmc | --shape SHAPE [-N LIST] [-np LIST] [OPTION ...]",
+    "-m MODEL | --shape SHAPE [-N LIST] [-np LIST] [OPTION ...]",
     "--check [--profile FILE]",
     NULL,
 };

@@ -7,6 +7,7 @@
 #include "decode/spec/drafter.h"
 #include "model/draft_head.h"
 #include "tune/tune.h"
+#include "open_model.h"
 
 /* Largest draft, in tokens of one sequence and of all. Passes are timed in caches of the largest
  * requested context, all of which an upfront cache attends to, and of a part of it. */
@@ -14,10 +15,15 @@ enum { MOST_DRAFT = 48, MOST_TOKENS = 128, SMALL_CACHE = 8 };
 
 static int open_draft(struct tune *tune, struct err *err)
 {
+    const char *given = tune->options->draft;
     size_t layer[MAX_FEATURES];
-    if (!tune->options->draft)
+    char path[CLI_MODEL_PATH] = "self";
+    if (!given)
         return 0;
-    if (draft_open(&tune->draft, tune->options->draft, tune->model, err) < 0)
+    if (strcmp(given, "self") != 0 &&
+        cli_find_model(&tune_program, "-d", given, NULL, NULL, path, err) < 0)
+        return -1;
+    if (draft_open(&tune->draft, path, tune->model, err) < 0)
         return err_prefix(err, "--draft");
     return draft_attach(tune->draft, tune->model, layer, err);
 }

@@ -10,6 +10,7 @@
 #include "text/ids.h"
 #include "kv/kv_scales.h"
 #include "kv/kv_sensitivity.h"
+#include "model/convert/model_cache.h"
 #include "model/model_pages.h"
 #include "serve/serve.h"
 #include "tune/profile.h"
@@ -30,6 +31,7 @@ struct api_object {
 struct bmc_model {
     struct api_object object;
     struct model *model;
+    struct cached_model file;   /* keeps a converted model's file in its folder */
     struct pages_options pages; /* of draft models, too */
     bool mlock;
 };

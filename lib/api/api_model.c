@@ -1,5 +1,7 @@
 /* The public API: models, tokens, and text of tokens as they arrive. */
 #include "api/api.h"
+#include "base/number.h"
+#include "base/text_util.h"
 #include "base/threads.h"
 #include "decode/text_streamer.h"
 #include "model/experts/expert_store.h"
@@ -40,6 +42,19 @@ int api_place_model(const struct bmc_model *m, const struct model *model, struct
     return m->mlock ? model_lock(model, err) : 0;
 }
 
+/* Finds the .bmc model of a path, by conversion if the options permit it. */
+static int find_file(struct bmc_model *m, const char *path, const struct bmc_model_options *o,
+                     struct err *err)
+{
+    struct model_cache cache = {.folder = o->convert_dir,
+                                .max_bytes = MODEL_CACHE_BYTES,
+                                .convert.models_dir = o->models_dir ? o->models_dir : "."};
+    if (o->convert_size && !parse_bytes(o->convert_size, &cache.max_bytes))
+        return err_code(err, ERR_INVALID, "`convert_size` is no size as 32G: \"%s\"",
+                        excerpt_of(o->convert_size, strlen(o->convert_size)).text);
+    return model_cache_open(&cache, path, &m->file, err);
+}
+
 static int open_model(struct bmc_model *m, const char *path, const struct bmc_model_options *o,
                       const struct expert_store_options *experts, struct err *err)
 {
@@ -47,7 +62,10 @@ static int open_model(struct bmc_model *m, const char *path, const struct bmc_mo
     m->pages = (struct pages_options){.hugepages = o->hugepages,
                                       .numa = o->numa,
                                       .threads = o->threads ? o->threads : threads_allowed()};
-    if (model_open(&m->model, path, err) < 0 || api_place_model(m, m->model, err) < 0 ||
+    if (o->convert_dir && find_file(m, path, o, err) < 0)
+        return -1;
+    if (model_open(&m->model, o->convert_dir ? m->file.path : path, err) < 0 ||
+        api_place_model(m, m->model, err) < 0 ||
         (o->experts && expert_store_open(m->model, experts, backends[0]->memory, err) < 0))
         return -1;
     for (size_t i = 0; i < o->n_lora; i++)
@@ -61,6 +79,7 @@ static void free_model(struct api_object *object)
 {
     AUTO(free_auto) struct bmc_model *model = (struct bmc_model *)object;
     model_close(model->model);
+    cached_model_close(&model->file);
 }
 
 int bmc_model_open_with(struct bmc_model **model, const char *path,
@@ -80,6 +99,7 @@ int bmc_model_open_with(struct bmc_model **model, const char *path,
     struct bmc_model *opened = mem_zalloc(1, sizeof *opened);
     if (!opened)
         return api_status(err_no_memory(&err, "a model"), &err, BMC_FAILED, error);
+    opened->file.lock = -1;
     api_object_open(&opened->object, NULL, false, free_model);
     const int rc = open_model(opened, path, &o, &experts, &err);
     if (rc == 0)

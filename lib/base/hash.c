@@ -50,6 +50,13 @@ void hasher_add(struct hasher *hasher, const void *bytes, size_t len)
     crypto_generichash_update(&hasher->state, bytes, len);
 }
 
+void hasher_add_attributes(struct hasher *hasher, const struct stat *file)
+{
+    const uint64_t attributes[] = {file->st_dev, file->st_ino, (uint64_t)file->st_size,
+                                   (uint64_t)file->st_mtim.tv_sec, (uint64_t)file->st_mtim.tv_nsec};
+    hasher_add(hasher, attributes, sizeof attributes);
+}
+
 struct hash hasher_result(struct hasher *hasher)
 {
     struct hash result;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sodium.h>
+#include <sys/stat.h>
 
 #include "base/base.h"
 
@@ -28,13 +29,15 @@ void hash_sum(struct hash *sum, const struct hash *hash);
  * bytes + 1 characters. */
 void hash_hex(const struct hash *hash, size_t bytes, char *text);
 
-/* Incremental BLAKE2b-256, for data added in several calls. */
+/* Incremental BLAKE2b-256, for data added in several calls: bytes, and what tells a file from one that was written or
+ * replaced, without reading it (device, inode, size and time of modification). */
 struct hasher {
     crypto_generichash_state state;
 };
 
 void hasher_init(struct hasher *hasher);
 void hasher_add(struct hasher *hasher, const void *bytes, size_t len);
+void hasher_add_attributes(struct hasher *hasher, const struct stat *file);
 struct hash hasher_result(struct hasher *hasher);
 
 /* Tree hash of long data, whose blocks several threads can hash in parallel. Data of up to

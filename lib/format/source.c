@@ -85,6 +85,19 @@ int weight_source_open(struct weight_source *source, const char *path, enum sour
     return -1;
 }
 
+int source_identify(const char *path, struct hash *id, struct err *err)
+{
+    const struct weight_format *format = format_of(path_detect(path));
+    struct hasher hasher;
+    if (!format)
+        return refuse(path, err);
+    hasher_init(&hasher);
+    if (format->identify(path, &hasher, err) < 0)
+        return -1;
+    *id = hasher_result(&hasher);
+    return 0;
+}
+
 void weight_source_close(struct weight_source *source)
 {
     if (source->format)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "format/gguf/block_types.h"
 #include "format/detect.h"
@@ -91,6 +92,9 @@ struct weight_format {
     bool (*tensor_line)(const struct weight_source *source, const char *kind, size_t nth, char *line,
                         size_t size);
 
+    /* Adds what source_identify() is about to the hasher. */
+    int (*identify)(const char *path, struct hasher *hasher, struct err *err);
+
     void (*close)(struct weight_source *source); /* frees `state` */
 };
 
@@ -103,6 +107,11 @@ extern const struct weight_format tokenizer_file;
  * unsupported file says what it is and what to do. */
 int weight_source_open(struct weight_source *source, const char *path, enum source_scope scope,
                        struct err *err) MUST_USE;
+
+/* Identifies the present state of a source, without reading its weights: by the device, inode, size and time of
+ * modification of each of its files, and by the headers of GGUF files. A file that is replaced or written, also under
+ * its old name, gives another *id; a folder or GGUF file that is moved within a file system keeps it. */
+int source_identify(const char *path, struct hash *id, struct err *err) MUST_USE;
 
 /* Closes a source; a zeroed struct is accepted. */
 void weight_source_close(struct weight_source *source);

@@ -75,7 +75,7 @@ class _ModelOptions(Structure):
     _fields_ = [
         ("size", c_size_t), ("lora", POINTER(c_char_p)), ("n_lora", c_size_t), ("lora_scale", POINTER(c_float)),
         ("models_dir", c_char_p), ("experts", c_char_p), ("mlock", c_int), ("hugepages", c_int), ("numa", c_int),
-        ("threads", c_int),
+        ("threads", c_int), ("convert_dir", c_char_p), ("convert_size", c_char_p),
     ]
 
 
@@ -165,6 +165,15 @@ def _models_dir() -> Optional[str]:
         path = os.path.normpath(os.path.join(here, *parts))
         if os.path.isdir(path):
             return path
+    return None
+
+
+def _convert_dir() -> Optional[str]:
+    """The folder of converted models that the programs use; None: there is no home folder."""
+    for variable, inner in (("XDG_CACHE_HOME", "bmc"), ("HOME", ".cache/bmc")):
+        base = os.environ.get(variable, "")
+        if base.startswith("/"):
+            return os.path.join(base, inner)
     return None
 
 
@@ -496,19 +505,22 @@ class _Handlers:
 
 
 class Model(_Handle):
-    """A model file. `lora` are adapters: paths, or pairs of a path and a scale. experts="ram=8G" limits the
+    """A model: a .bmc file, or a GGUF file or Hugging Face folder, which is converted on first use into `convert_dir`, by default
+    the folder that the programs share (BMC_CACHE_SIZE limits it); convert_dir="" only opens .bmc files. `lora` are adapters: paths, or pairs of a path and a scale. experts="ram=8G" limits the
     memory for the weights of experts; mlock, hugepages and numa as of bmc-gen. Other options are those of the default
     session, see Session, of which numa uses `threads`; it binds this thread, not those in which streams compute."""
 
     def __init__(self, path: Path, lora: Sequence[Union[Path, Tuple[Path, float]]] = (), experts: Optional[str] = None,
-                 mlock: bool = False, hugepages: bool = False, numa: bool = False, **options: Any) -> None:
+                 mlock: bool = False, hugepages: bool = False, numa: bool = False, convert_dir: Optional[Path] = None,
+                 **options: Any) -> None:
         pairs = [one if isinstance(one, tuple) else (one, 1.0) for one in ([lora] if isinstance(lora, (str, os.PathLike)) else lora)]
         paths = [_bytes(one, "the path of an adapter") for one, _ in pairs]
         options.setdefault("models_dir", _models_dir())
         _set_options(_Options(), {name: value for name, value in options.items() if name not in ("progress", "log")})
         o = _ModelOptions(size=sizeof(_ModelOptions))
         _set_options(o, {"experts": experts, "mlock": mlock, "hugepages": hugepages, "numa": numa,
-                         "threads": options.get("threads"), "models_dir": options["models_dir"]})
+                         "convert_dir": _convert_dir() if convert_dir is None else convert_dir or None,
+                         "convert_size": os.environ.get("BMC_CACHE_SIZE") or None, "threads": options.get("threads"), "models_dir": options["models_dir"]})
         o.lora, o.n_lora = (c_char_p * len(pairs))(*paths), len(pairs)
         o.lora_scale = (c_float * len(pairs))(*[scale for _, scale in pairs])
         self._open(_lib.bmc_model_open_with, _lib.bmc_model_close, _path(path), byref(o))

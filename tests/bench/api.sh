@@ -3,6 +3,7 @@
 # module costs per token of one sequence.
 #   MODEL=tinyllama-q4_0.bmc [ROUNDS=10] [TOKENS=12] [THREADS=2] sh tests/bench/api.sh
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 : "${MODEL:?a model file}" "${ROUNDS:=10}" "${TOKENS:=12}" "${THREADS:=2}"
 [ -n "${BUILT:-}" ] || make -s all build/gcc/bench/api_eval

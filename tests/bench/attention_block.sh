@@ -3,6 +3,7 @@
 # V). Prints both tables in Markdown, normalised to iterative as in the paper, and the ratios of
 # iterative and upfront to the best bmc. SHAPE, N, BATCH and REPEAT configure the run. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 shape=${SHAPE:-opt-6.7b} n=${N:-512} batch=${BATCH:-8} repeat=${REPEAT:-3}

@@ -2,6 +2,7 @@
 # Cost of a constraint in a decoding step: constraint_step.sh MODEL.bmc [ROUNDS (5)] [OPTION..]. Alternates runs of 40 tokens without and with
 # each constraint, greedy; prints milliseconds per token (decode_ms and sample_ms of --stats), and the median ratio of pairs.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 model=$1 rounds=${2:-5}
 shift $(($# > 1 ? 2 : 1))

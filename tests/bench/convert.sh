@@ -7,6 +7,7 @@
 #
 # ROUNDS (5), in a new folder of TMPDIR.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 source=$(realpath "$1") other=${2:+$(realpath "$2")} rounds=${ROUNDS:-5}
 cd "$(dirname "$0")/../.."
 bin=$(realpath bin)

@@ -14,6 +14,7 @@
 # BATCHES ("1 8"), STEPS ("32 64 128") list r; decoding starts at DEPTH (768) and continues for
 # GROWTHS (4) growth steps. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 shape=${SHAPE:-tinyllama-1.1b} layers=${LAYERS:-4} depth=${DEPTH:-768} rounds=${ROUNDS:-5}

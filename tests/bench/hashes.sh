@@ -8,6 +8,7 @@
 #   FAMILIES   fixtures (all); none: only the rest
 #   FULL       1: the product of policies, sets, precisions and cache types instead of one at a time
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-hashes.XXXXXX")
 trap 'rm -rf "$work"' EXIT

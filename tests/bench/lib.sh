@@ -6,6 +6,7 @@
 #   ROUNDS   alternating rounds, of which medians are taken (5)
 
 cd "$(dirname "$0")/../.."
+export BMC_CONFIG=none # no defaults of this account
 shape=${SHAPE:-tinyllama-1.1b} threads=${THREADS:-$(nproc)} rounds=${ROUNDS:-5}
 
 # Rows of bmc-prof bench, one line of JSON each.

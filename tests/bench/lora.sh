@@ -3,6 +3,7 @@
 #   MODEL=tinyllama-q8_0.bmc ADAPTERS=DIR [BATCH=8] [TOKENS=24] [ROUNDS=3] sh tests/bench/lora.sh
 # DIR has adapter0 .. adapter3: make_bench_lora.py. Prints decoded tokens per second of each round.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 gen=${BMC_BIN:-$(dirname "$0")/../../bin}/bmc-gen
 batch=${BATCH:-8} tokens=${TOKENS:-24}
 dir=$(mktemp -d)

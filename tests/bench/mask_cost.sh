@@ -3,6 +3,7 @@
 # figures for the first vocabulary alone (FIRST tokens of it, 32000), and for the union of all, filled up to TOKENS (150000); 60 schemas of
 # constrained.py, SAMPLES (20) texts of each.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 make -s build/gcc/bench/mask_cost bin/bmc-convert
 dir=$(mktemp -d)

@@ -3,6 +3,7 @@
 # segment, for the paper's four models, 4 beams, 1024 + 1024 tokens, f16; beside the latter the
 # bytes of a real cache of at most MEGABYTES (512). BATCHES (1 8 16 32). Nothing is timed.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 batches=$(echo "${BATCHES:-1 8 16 32}" | tr ' ' ,)

@@ -14,6 +14,7 @@
 #   DIR      folder of the file (/var/tmp)
 #   BMC_BIN, THREADS
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 bin=${BMC_BIN:-bin} threads=${THREADS:-$(nproc)} needles=${NEEDLES:-11} recent=${RECENT:-256} dir=${DIR:-/var/tmp}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-needle.XXXXXX")

@@ -6,6 +6,7 @@
 #
 # Needs qemu-system-x86_64, a static busybox, cpio, and a kernel with CONFIG_NUMA. LOG is a file for the console's output.
 set -euo pipefail
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 : "${KERNEL:?a kernel image, vmlinuz}" 
 model=${MODEL:-models.d/grimm.bmc}

@@ -3,6 +3,7 @@
 # nothing. SHAPE (opt-6.7b: 13 GB of disk) is synthetic; VOCAB makes a tokenizer with that many
 # entries and merges.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 shape=${SHAPE:-opt-6.7b} vocab=${VOCAB:-128000}

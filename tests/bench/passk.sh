@@ -35,6 +35,7 @@
 # Pass@First and Pass@Finished of figure 5, where a task without a finished sample has failed).
 # Needs jq, Python, util-linux.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 fail() {
     echo "passk: $1" >&2
     exit "${2:-1}"

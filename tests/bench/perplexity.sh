@@ -11,6 +11,7 @@
 # "sampled" is TOLD (4) stories of 900 tokens that the f32 model generates at temperature 1, whose
 # perplexity under it is the entropy of its distribution, so that every ratio is due to rounding.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 models=${1:-../shared/models} told=${TOLD:-4}

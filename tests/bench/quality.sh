@@ -15,6 +15,7 @@
 # package debian-history: zcat .. | sed -n '/^Chapter.4/,$p' | head -c 16500; SEARCH has the 7,500 bytes that follow. Takes minutes for
 # each table, and 2 bytes of TMPDIR for every token of the text and of the vocabulary.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 case ${1:-} in --text) ;; *) echo "usage: quality.sh --text FILE MODEL.gguf .." >&2; exit 2 ;; esac
 text=$(realpath "$2")
 [ -z "${SEARCH:-}" ] || SEARCH=$(realpath "$SEARCH")

@@ -9,6 +9,7 @@
 #   ROUNDS   of generation with and without receipts, in turns (7)
 #   BMC_BIN, THREADS
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 bin=${BMC_BIN:-bin} threads=${THREADS:-$(nproc)} n=${N:-1000} tokens=${TOKENS:-32} made=${MADE:-vnni} verified=${VERIFIED:-avx2}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-receipts.XXXXXX")

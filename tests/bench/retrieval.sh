@@ -14,6 +14,7 @@
 #   TEXT     English prose, in paragraphs (/usr/share/common-licenses/GPL-3)
 #   BMC_BIN, THREADS
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 bin=${BMC_BIN:-bin} threads=${THREADS:-$(nproc)} recent=${RECENT:-256} text=${TEXT:-/usr/share/common-licenses/GPL-3}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-retrieval.XXXXXX")

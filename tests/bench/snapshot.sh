@@ -6,6 +6,7 @@
 # its prompt computed once: more heads are fewer tokens. WORK is a folder for the files, kept for
 # later runs.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 megabytes=${SNAPSHOT_MB:-256} processes=${PROCESSES:-4} heads=${HEADS:-4}

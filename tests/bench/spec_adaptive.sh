@@ -9,6 +9,7 @@
 # BATCH (1), REPEAT rounds (3), LENGTHS ("0 3 4 5 6 7 8"; 0 is plain decoding) configure the run; MEASURE
 # is put before each command. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 model=${MODEL:?a model file} draft=${DRAFT:?a model file} p=${P:-0.8} n=${N:-256} batch=${BATCH:-1} repeat=${REPEAT:-3} lengths=${LENGTHS:-0 3 4 5 6 7 8}
 scratch=$(mktemp -d)

@@ -8,6 +8,7 @@
 # each kind, spread over it (8), N tokens for each (512), BATCHES ("1 8") and REPEAT rounds (3) configure the run; MEASURE is put before each command.
 # Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 [ $# -ge 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 questions=$(realpath "$1")
 shift

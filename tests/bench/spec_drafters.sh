@@ -11,6 +11,7 @@
 # ("1 4"), REQUESTS (16) of NB tokens (100) and REPEAT rounds (5) configure the run; MEASURE is put
 # before each command. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 model=${MODEL:-models.d/grimm.bmc} draft=${DRAFT:-models.d/grimm-draft.bmc} n=${N:-500} nb=${NB:-100}
 batches=${BATCHES:-1 4} requests=${REQUESTS:-16} repeat=${REPEAT:-5}

@@ -6,6 +6,7 @@
 #
 # SEED (1) selects the combinations. Needs jq.
 set -euo pipefail
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 texts=${1:-10000} each=100
 scratch=$(mktemp -d)

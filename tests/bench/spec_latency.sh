@@ -12,6 +12,7 @@
 # add --simulate-acceptance P). Without SETTINGS the files MODEL and DRAFT are run as they are,
 # with a cache of KV_TYPE. N, BATCHES, TEMP and REPEAT configure the run. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 n=${N:-128} batches=${BATCHES:-1 2 4 8} repeat=${REPEAT:-3}
 scratch=$(mktemp -d)

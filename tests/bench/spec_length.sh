@@ -15,6 +15,7 @@
 #   N, ROUNDS     tokens per sequence (96), rounds (3)
 # Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 model=${MODEL:-models.d/grimm.bmc} draft=${DRAFT:-models.d/grimm-draft.bmc} n=${N:-96} rounds=${ROUNDS:-3} bins=${BINS:-bin}
 batches=${BATCHES:-1 4 8} batch_knee=${FREE_ROWS:-16 32 64 128 264}

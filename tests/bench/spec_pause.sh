@@ -9,6 +9,7 @@
 # MODEL, N tokens (200) and REPEAT pairs (20) configure the run; MEASURE is put before each
 # command. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 model=${MODEL:-models.d/grimm.bmc} n=${N:-200} repeat=${REPEAT:-20}
 [ $# -gt 0 ] || set -- -d models.d/grimm-draft.bmc

@@ -10,6 +10,7 @@
 # (bmc); N (4096) is the context, PROMPT (64) the prompt tokens, REPEAT (1) the pairs. MEASURE is
 # put before each command. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 model=${MODEL:?a model file} k=${K:-26} p=${P:-0.75} n=${N:-4096} base=${BASE:-iterative} kv=${KV:-bmc} repeat=${REPEAT:-1} prompt=${PROMPT:-64}
 scratch=$(mktemp -d)

@@ -16,6 +16,7 @@
 #                 again, so that an interrupted run can be continued
 # The draft's tokens are accepted at random (simulated acceptance). Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 models=${MODELS:-models.d/grimm.bmc} draft=${DRAFT:-models.d/grimm-draft.bmc} contexts=${CONTEXTS:-256 1024} batches=${BATCHES:-1 4}
 rates=${RATES:-0.5 0.8} ts=${TS:-1 4 16 64} lengths=${LENGTHS:-0 1 2 4 6 10 16} rounds=${ROUNDS:-5}

@@ -7,6 +7,7 @@
 # MODEL (grimm), DRAFTS, SHAPES (a line of options each), REQUESTS (a file for --jsonl; default: 12 prompts of 100 tokens), TEMP (0.7), NP (12)
 # and SEEDS ("1 2 3") configure the run. A requantised draft: bmc-convert MODEL.gguf --type q4_0 -o DRAFT. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 model=${MODEL:-models.d/grimm.bmc} drafts=${DRAFTS:-models.d/grimm-draft.bmc models.d/grimm-eagle.bmc}
 shapes=${SHAPES:--k 1

@@ -10,6 +10,7 @@
 # pair has its own seed. P (0.8), N tokens (96), BATCH (1), REPEAT pairs
 # (5), PROMPT tokens (16) configure the run; MEASURE is put before each command. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 model=${MODEL:?a model file} draft=${DRAFT:?a model file} p=${P:-0.8} n=${N:-96} batch=${BATCH:-1} repeat=${REPEAT:-5} prompt=${PROMPT:-16}
 scratch=$(mktemp -d)

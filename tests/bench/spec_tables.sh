@@ -41,6 +41,7 @@
 # node. Needs jq.
 # shellcheck disable=SC2086 # options are words
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 questions=${QUESTIONS:+$(realpath "$QUESTIONS")} samples=${SAMPLES:+$(realpath "$SAMPLES")}
 cd "$(dirname "$0")/../.."
 bin=${BMC_BIN:-bin} rounds=${ROUNDS:-3} threads=${THREADS:-$(nproc)} quick=${QUICK:-}

@@ -5,6 +5,7 @@
 # one the allocator reuses memory, and growth costs less. MODELS, N, BATCHES, ROUNDS, ATTN and
 # MEASURE configure the run. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 models=${MODELS:-grimm tinyllama-1.1b} n=${N:-512} batches=${BATCHES:-1 8} rounds=${ROUNDS:-5} attn=${ATTN:-blas}

@@ -5,6 +5,7 @@
 # EVICT and SECONDS_A_CELL configure the run; MEASURE is put before each measurement, once per
 # shape and batch. A configuration takes up to a minute, the whole about an hour. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 shapes=${SHAPES:-opt-350m opt-6.7b llama-3-8b} contexts=${CONTEXTS:-128 256 512 1024 2048 4096} batches=${BATCHES:-1 8 32}

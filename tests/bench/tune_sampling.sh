@@ -3,6 +3,7 @@
 # alternating; prints the median of the ratios. SHAPE, CONTEXTS, ROUNDS, PAIRS, EVICT and MEASURE
 # configure the run. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 shape=${SHAPE:-opt-350m} contexts=${CONTEXTS:-128 256 512} rounds=${ROUNDS:-7} pairs=${PAIRS:-3} evict=${EVICT:-0}

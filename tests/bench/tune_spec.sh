@@ -4,6 +4,7 @@
 # layer normalised to T = 1, and the prediction of eq. 9. SHAPE, N, ATTN, ROUNDS, SECONDS_A_CELL
 # and MEASURE as in tune_regret.sh. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 shape=${SHAPE:-llama-2-7b} n=${N:-4096} attn=${ATTN:-blas} rounds=${ROUNDS:-7} seconds=${SECONDS_A_CELL:-60}

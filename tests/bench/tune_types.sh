@@ -3,6 +3,7 @@
 # and attention. A layer of 32 heads of 128; prints Markdown. TYPES, GROUPS_OF, N, BATCH, ATTN,
 # ROUNDS, MEGABYTES and SECONDS_A_CELL configure the run. A row takes about a minute. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 types=${TYPES:-f32 bf16 f16 q8 q4} groups=${GROUPS_OF:-1 4 8} n=${N:-2048} batch=${BATCH:-1} attn=${ATTN:-fused}

@@ -10,6 +10,7 @@
 # With SHAPE the model is synthetic, and drafts are by prompt lookup: tinyllama-1.1b needs 2.2 GB
 # of disk in TMPDIR. Needs jq.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-ways.XXXXXX")

@@ -265,7 +265,7 @@ END
     make_tiny
     cp tiny.bmc bad.bmc
     printf 'GGUF' | patch bad.bmc 0
-    expect_error 1 'bad.bmc: is a GGUF file, expected .*: convert it with bmc-convert' bmc-gen -q -m bad.bmc -p x -n 1
+    expect_error 1 'bad.bmc: GGUF version .* is unsupported' bmc-gen -q -m bad.bmc -p x -n 1
     printf 'BMCM0DEL' | patch bad.bmc 0
     expect_error 1 'bad.bmc: .*BMCMODEL' bmc-gen -q -m bad.bmc -p x -n 1
     for version in 0 4 6 4294967295; do

@@ -90,7 +90,7 @@ lfs='is a Git LFS pointer, not the file itself, expected .*: run "git lfs pull" 
     gen() { bmc-gen -q -m "$(model grimm)" "$@"; }
     expect_error 1 'is a .bmc model, expected a snapshot: give the model with -m$' bmc-gen -q -m "$(model grimm)" --load-kv "$(model grimm)" -p x
     printf 'GGUF\3\0\0\0' >x.gguf
-    expect_error 1 '^bmc-gen: x.gguf: is a GGUF file, expected .*: convert it with bmc-convert$' bmc-gen -q -m x.gguf -p x
+    expect_error 1 '^bmc-gen: x.gguf: ends within its header at byte 8: truncated or damaged$' bmc-gen -q -m x.gguf -p x
     for name in - /dev/fd/5 >(cat); do
         expect_error 1 "^bmc-gen: $name: is not the name of a regular file, which a snapshot must be: give one, as story.kv$" \
             gen -p x -n 1 --save-kv "$name" 5>open

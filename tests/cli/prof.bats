@@ -17,7 +17,7 @@ FORMATS='table md csv json jsonl'
 REFUSAL='bmc-prof: the kernel gives no hardware counters here (perf_event_open): their columns are empty'
 export LC_ALL=C.UTF-8
 unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
-export XDG_CONFIG_HOME=/nowhere # no tuned profile of this account
+export BMC_CONFIG=none XDG_CONFIG_HOME=/nowhere # no configuration and no tuned profile of this account
 
 setup_file() {
     "$BMC_BIN/bmc-convert" "$ROOT/tests/fixtures/models/opt-350m-like" -o "$BATS_FILE_TMPDIR/opt.bmc"

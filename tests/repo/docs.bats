@@ -10,7 +10,7 @@ BMC_BIN=$(cd "${BMC_BIN:-$ROOT/bin}" && pwd)
 export BMC_BIN
 export LC_ALL=C.UTF-8
 unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
-export XDG_CONFIG_HOME=/nowhere # no tuned profile of this account
+export BMC_CONFIG=none XDG_CONFIG_HOME=/nowhere # no configuration and no tuned profile of this account
 
 # A small tree as the examples expect it: bin/ with the programs, models.d/ with the default model.
 setup_file() {
@@ -93,7 +93,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
     for program in bmc-gen bmc-spec bmc-convert bmc-prof bmc-tune; do
         "$BMC_BIN/$program" --help
     done | grep -oE '\b[A-Z]+_[A-Z_]+\b' | sort -u >names
-    printf '%s\n' BMC_ISA XDG_CONFIG_HOME | diff - names
+    printf '%s\n' BMC_ISA BMC_MODEL XDG_CONFIG_HOME | diff - names
 }
 
 # The pages for those who change the code: what to build and where to extend.
@@ -367,6 +367,7 @@ run_page() {
 @test "examples of bmc-family(5) run" { run_page bmc-family.5; }
 @test "examples of bmc-chat(5) run" { run_page bmc-chat.5; }
 @test "examples of bmc-jsonl(5) run" { run_page bmc-jsonl.5; }
+@test "examples of bmc-config(5) run" { run_page bmc-config.5; }
 @test "examples of bmc-llama.cpp(7) run" { run_page bmc-llama.cpp.7; }
 
 # Installs the library into ./usr and lets programs find it.

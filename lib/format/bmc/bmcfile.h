@@ -118,6 +118,7 @@ struct bmc_plan {
     size_t chat_bytes;
     const struct bmc_plan_tensor *tensor;
     size_t n_tensors;
+    bool private; /* a new file is readable by the user only */
     /* Fills `bytes` with rows [first_row, first_row + rows) of tensor `index`, row-major whatever
      * its layout. The rows of a stack of matrices are numbered through, and those of a call belong to
      * one of them. Called once for each range of rows, in ascending order; twice if the output is

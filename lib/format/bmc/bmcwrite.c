@@ -392,7 +392,7 @@ int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *m
 {
     struct outfile out;
     struct bmc_writer model = {.plan = plan, .out = &out}, draft = {.plan = plan->draft, .out = &out};
-    if (outfile_open(&out, path, err) < 0)
+    if ((plan->private ? outfile_open_private : outfile_open)(&out, path, err) < 0)
         return -1;
     out.whole_pages = out.seekable;
     int rc = write_images(&model, &draft, err);

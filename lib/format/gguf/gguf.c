@@ -2,6 +2,8 @@
  * first. */
 #include "format/gguf/gguf.h"
 
+#include <unistd.h>
+
 #include "base/conf.h"
 #include "base/number.h"
 #include "base/text_util.h"
@@ -270,6 +272,7 @@ static int read_tensors(struct gguf *gguf, struct reader *r, uint64_t count, str
     if (read_alignment(gguf, r, &alignment, err) < 0)
         goto out;
     const size_t data_at = round_up(reader_offset(r), alignment);
+    gguf->header_bytes = reader_offset(r);
     for (size_t i = 0; i < n; i++)
         if (place_tensor(r, &gguf->tensor[i], offset[i], data_at, alignment, err) < 0)
             goto out;
@@ -323,14 +326,21 @@ int gguf_parse(struct gguf *gguf, const void *data, size_t size, const char *nam
 static int gguf_open(struct gguf *gguf, const char *path, bool with_tensors, struct err *err)
 {
     struct file_map map;
+    struct stat attributes = {0};
+    int fd;
     *gguf = (struct gguf){0};
-    if (file_map(&map, path, err) < 0)
+    if (file_map_open(&map, path, &fd, err) < 0)
         return -1;
-    if (gguf_parse(gguf, map.data, map.size, path, with_tensors, err) < 0) {
+    const int known = fstat(fd, &attributes);
+    close(fd);
+    if (known < 0)
+        err_errno(err, "%s: cannot stat", path);
+    if (known < 0 || gguf_parse(gguf, map.data, map.size, path, with_tensors, err) < 0) {
         file_unmap(&map);
         return -1;
     }
     gguf->map = map;
+    gguf->attributes = attributes;
     return 0;
 }
 

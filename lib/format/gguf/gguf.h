@@ -5,6 +5,8 @@
  * since those of vocabularies are large. */
 #pragma once
 
+#include <sys/stat.h>
+
 #include "base/file.h"
 #include "format/source.h"
 #include "base/json.h"
@@ -39,6 +41,8 @@ struct gguf_value {
 
 struct gguf {
     struct file_map map;
+    struct stat attributes;   /* of the file */
+    size_t header_bytes;      /* up to the tensor data; 0: the list of tensors was not read */
     struct gguf_value *value; /* sorted by key */
     size_t n_values;
     struct source_tensor *tensor; /* sorted by name */

@@ -70,6 +70,19 @@ static bool tensor_line(const struct weight_source *source, const char *kind, si
     return gguf_tensor_line(s->arch, kind, nth, line, size);
 }
 
+static int identify(const char *path, struct hasher *hasher, struct err *err)
+{
+    struct gguf_set set;
+    if (gguf_set_open(&set, path, true, err) < 0)
+        return -1;
+    for (size_t i = 0; i < set.n_files; i++) {
+        hasher_add_attributes(hasher, &set.file[i].attributes);
+        hasher_add(hasher, set.file[i].map.data, set.file[i].header_bytes);
+    }
+    gguf_set_release(&set);
+    return 0;
+}
+
 static void close_set(struct weight_source *source)
 {
     struct gguf_state *s = source->state;
@@ -85,6 +98,7 @@ const struct weight_format gguf_source = {
     .kind = KIND_GGUF,
     .open = open_set,
     .tensor_line = tensor_line,
+    .identify = identify,
     .close = close_set,
 };
 

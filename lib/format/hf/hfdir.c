@@ -3,6 +3,7 @@
 #include "format/hf/hfdir.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 
 #include "base/text_util.h"
 #include "format/hf/spmodel.h"
@@ -727,6 +728,46 @@ static int open_folder(struct weight_source *source, enum source_scope scope, st
     return set_lists(source, dir, err);
 }
 
+/* Endings of the files that are read; others, as a model that was converted into the folder, do not change it. */
+static int is_read(const struct dirent *entry)
+{
+    static const char *const endings[] = {".json", ".jinja", ".model", ".txt", ".safetensors", ".bin"};
+    bool read = false;
+    for (size_t i = 0; i < ARRAY_LEN(endings); i++)
+        read |= *entry->d_name != '.' && text_ends(entry->d_name, endings[i]);
+    return read;
+}
+
+static void identify_files(const char *folder, struct hasher *hasher)
+{
+    char path[2 * PATH_SIZE];
+    struct dirent **files = NULL;
+    struct stat st;
+    const int n = scandir(folder, &files, is_read, alphasort);
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]->d_name);
+        if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+            hasher_add(hasher, files[i]->d_name, strlen(files[i]->d_name) + 1);
+            hasher_add_attributes(hasher, &st);
+        }
+        free(files[i]);
+    }
+    free(files);
+}
+
+static int identify(const char *path, struct hasher *hasher, struct err *err)
+{
+    static const char *const inner[] = {"", template_folder, "1_Pooling"};
+    char folder[PATH_SIZE];
+    for (size_t i = 0; i < ARRAY_LEN(inner); i++) {
+        const int len = snprintf(folder, sizeof folder, "%s/%s", path, inner[i]);
+        if (len < 0 || (size_t)len >= sizeof folder)
+            return err_set(err, "folder name is longer than %d bytes", PATH_SIZE);
+        identify_files(folder, hasher);
+    }
+    return 0;
+}
+
 static void close_folder(struct weight_source *source)
 {
     AUTO(free_auto) struct hf_dir *dir = source->state;
@@ -745,5 +786,6 @@ static void close_folder(struct weight_source *source)
 const struct weight_format hf_folder = {
     .kind = KIND_FOLDER,
     .open = open_folder,
+    .identify = identify,
     .close = close_folder,
 };

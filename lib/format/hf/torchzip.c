@@ -5,6 +5,8 @@
  *    NAME/data/KEY    a storage, uncompressed, 64-byte aligned
  *
  * Tensors are strided views of storages, which are used in place; several may share a storage. */
+#include <dlfcn.h>
+#include <pthread.h>
 #include <zip.h>
 
 #include "base/mem.h"
@@ -25,6 +27,60 @@ struct zipmap {
     zip_t *archive;
 };
 
+/* ---- loading libzip ---- */
+
+/* libzip is loaded when the first archive is opened: all programs convert models, few meet an archive, and loading
+ * it takes half as long as starting a program, since it needs libcrypto. */
+/* clang-format off */
+#define FUNCTIONS(X) \
+    X(discard) X(error_fini) X(error_init) X(error_set) X(error_strerror) X(error_to_data) X(fclose) X(file_strerror) \
+    X(fopen_index) X(fread) X(get_name) X(name_locate) X(open_from_source) X(source_free) X(source_function_create) \
+    X(source_make_command_bitmap) X(source_seek_compute_offset) X(stat_index) X(stat_init) X(strerror)
+/* clang-format on */
+
+static struct {
+#define POINTER(name) __typeof__(zip_##name) *name;
+    FUNCTIONS(POINTER)
+#undef POINTER
+} libzip;
+
+static struct err not_loaded; /* why; empty: it is loaded */
+
+static void load_libzip(void)
+{
+    static const char *const sonames[] = {"libzip.so.4", "libzip.so.5"};
+    static const struct {
+        const char *name;
+        size_t at;
+    } functions[] = {
+#define ROW(name) {"zip_" #name, offsetof(__typeof__(libzip), name)},
+        FUNCTIONS(ROW)
+#undef ROW
+    };
+    void *library = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(sonames) && !library; i++)
+        library = dlopen(sonames[i], RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; library && i < ARRAY_LEN(functions); i++) {
+        void *function = dlsym(library, functions[i].name);
+        memcpy((char *)&libzip + functions[i].at, &function, sizeof function);
+        library = function ? library : NULL;
+    }
+    if (!library) {
+        const char *why = dlerror();
+        err_set(&not_loaded,
+                "libzip, which reads PyTorch checkpoints, cannot be loaded (%s): install libzip4 or "
+                "libzip5",
+                why ? why : "it lacks functions");
+    }
+}
+
+static int need_libzip(struct err *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load_libzip);
+    return *not_loaded.text ? err_set(err, "%s", not_loaded.text) : 0;
+}
+
 /* ---- callbacks of libzip ---- */
 
 static zip_int64_t read_bytes(struct zipmap *zip, void *out, size_t len)
@@ -38,7 +94,8 @@ static zip_int64_t read_bytes(struct zipmap *zip, void *out, size_t len)
 
 static zip_int64_t seek_source(struct zipmap *zip, void *where, size_t len)
 {
-    const zip_int64_t to = zip_source_seek_compute_offset(zip->at, zip->size, where, len, &zip->error);
+    const zip_int64_t to =
+        libzip.source_seek_compute_offset(zip->at, zip->size, where, len, &zip->error);
     if (to < 0)
         return -1;
     zip->at = (size_t)to;
@@ -47,7 +104,7 @@ static zip_int64_t seek_source(struct zipmap *zip, void *where, size_t len)
 
 static zip_int64_t describe_source(const struct zipmap *zip, zip_stat_t *st)
 {
-    zip_stat_init(st);
+    libzip.stat_init(st);
     st->valid = ZIP_STAT_SIZE;
     st->size = zip->size;
     return sizeof *st;
@@ -58,18 +115,18 @@ static zip_int64_t serve_source(void *arg, void *data, zip_uint64_t len, zip_sou
     struct zipmap *zip = arg;
     switch (what) {
     case ZIP_SOURCE_SUPPORTS:
-        return zip_source_make_command_bitmap(ZIP_SOURCE_OPEN, ZIP_SOURCE_READ, ZIP_SOURCE_CLOSE,
-                                              ZIP_SOURCE_STAT, ZIP_SOURCE_ERROR, ZIP_SOURCE_FREE,
-                                              ZIP_SOURCE_SEEK, ZIP_SOURCE_TELL, -1);
+        return libzip.source_make_command_bitmap(ZIP_SOURCE_OPEN, ZIP_SOURCE_READ, ZIP_SOURCE_CLOSE,
+                                                 ZIP_SOURCE_STAT, ZIP_SOURCE_ERROR, ZIP_SOURCE_FREE,
+                                                 ZIP_SOURCE_SEEK, ZIP_SOURCE_TELL, -1);
     case ZIP_SOURCE_OPEN: zip->at = 0; return 0;
     case ZIP_SOURCE_READ: return read_bytes(zip, data, len);
     case ZIP_SOURCE_SEEK: return seek_source(zip, data, len);
     case ZIP_SOURCE_TELL: return (zip_int64_t)zip->at;
     case ZIP_SOURCE_STAT: return describe_source(zip, data);
-    case ZIP_SOURCE_ERROR: return zip_error_to_data(&zip->error, data, len);
+    case ZIP_SOURCE_ERROR: return libzip.error_to_data(&zip->error, data, len);
     case ZIP_SOURCE_CLOSE:
     case ZIP_SOURCE_FREE: return 0;
-    default: zip_error_set(&zip->error, ZIP_ER_OPNOTSUPP, 0); return -1;
+    default: libzip.error_set(&zip->error, ZIP_ER_OPNOTSUPP, 0); return -1;
     }
 }
 
@@ -80,10 +137,10 @@ static void zipmap_free(struct zipmap *zip)
     if (!zip)
         return;
     if (zip->archive)
-        zip_discard(zip->archive);
+        libzip.discard(zip->archive);
     if (zip->source)
-        zip_source_free(zip->source);
-    zip_error_fini(&zip->error);
+        libzip.source_free(zip->source);
+    libzip.error_fini(&zip->error);
     free(zip);
 }
 
@@ -93,24 +150,24 @@ static int zipmap_open(struct zipmap **out, const void *data, size_t size, const
     struct zipmap *zip = *out = calloc(1, sizeof *zip);
     zip_error_t error;
     int rc = -1;
-    zip_error_init(&error);
+    libzip.error_init(&error);
     if (!zip) {
         err_no_memory(err, "%s", name);
         goto out;
     }
     *zip = (struct zipmap){.name = name, .data = data, .size = size};
-    zip_error_init(&zip->error);
-    zip->source = zip_source_function_create(serve_source, zip, &error);
-    zip->archive = zip->source ? zip_open_from_source(zip->source, ZIP_RDONLY, &error) : NULL;
+    libzip.error_init(&zip->error);
+    zip->source = libzip.source_function_create(serve_source, zip, &error);
+    zip->archive = zip->source ? libzip.open_from_source(zip->source, ZIP_RDONLY, &error) : NULL;
     if (!zip->archive) {
         err_set(err, "%s: the zip archive cannot be read (%s): truncated or damaged", name,
-                zip_error_strerror(&error));
+                libzip.error_strerror(&error));
         goto out;
     }
     zip->source = NULL;
     rc = 0;
 out:
-    zip_error_fini(&error);
+    libzip.error_fini(&error);
     if (rc < 0) {
         zipmap_free(zip);
         *out = NULL;
@@ -121,21 +178,22 @@ out:
 /* The name of the first entry, or NULL. */
 static const char *zipmap_first(const struct zipmap *zip)
 {
-    return zip_get_name(zip->archive, 0, ZIP_FL_ENC_RAW);
+    return libzip.get_name(zip->archive, 0, ZIP_FL_ENC_RAW);
 }
 
 static bool zipmap_has(const struct zipmap *zip, const char *entry)
 {
-    return zip_name_locate(zip->archive, entry, ZIP_FL_ENC_RAW) >= 0;
+    return libzip.name_locate(zip->archive, entry, ZIP_FL_ENC_RAW) >= 0;
 }
 
 static int stat_entry(struct zipmap *zip, const char *entry, zip_stat_t *st, struct err *err)
 {
     enum { NEEDED = ZIP_STAT_INDEX | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD };
-    const zip_int64_t index = zip_name_locate(zip->archive, entry, ZIP_FL_ENC_RAW);
+    const zip_int64_t index = libzip.name_locate(zip->archive, entry, ZIP_FL_ENC_RAW);
     if (index < 0)
         return err_set(err, "%s: \"%s\" is missing from the zip archive", zip->name, entry);
-    if (zip_stat_index(zip->archive, (zip_uint64_t)index, 0, st) < 0 || (st->valid & NEEDED) != NEEDED)
+    if (libzip.stat_index(zip->archive, (zip_uint64_t)index, 0, st) < 0 ||
+        (st->valid & NEEDED) != NEEDED)
         return err_set(err, "%s: \"%s\" in the zip archive is damaged", zip->name, entry);
     if (st->valid & ZIP_STAT_ENCRYPTION_METHOD && st->encryption_method != ZIP_EM_NONE)
         return err_set(err,
@@ -149,9 +207,9 @@ static int stat_entry(struct zipmap *zip, const char *entry, zip_stat_t *st, str
 static int cannot_read(const struct zipmap *zip, zip_file_t *file, const char *entry, struct err *err)
 {
     err_set(err, "%s: \"%s\" in the zip archive cannot be read (%s): truncated or damaged", zip->name,
-            entry, file ? zip_file_strerror(file) : zip_strerror(zip->archive));
+            entry, file ? libzip.file_strerror(file) : libzip.strerror(zip->archive));
     if (file)
-        zip_fclose(file);
+        libzip.fclose(file);
     return -1;
 }
 
@@ -160,11 +218,11 @@ static int locate_first_byte(struct zipmap *zip, const char *entry, zip_uint64_t
                              struct err *err)
 {
     unsigned char byte;
-    zip_file_t *file = zip_fopen_index(zip->archive, index, ZIP_FL_COMPRESSED);
-    if (!file || zip_fread(file, &byte, 1) != 1 || zip->data[zip->read_at] != byte)
+    zip_file_t *file = libzip.fopen_index(zip->archive, index, ZIP_FL_COMPRESSED);
+    if (!file || libzip.fread(file, &byte, 1) != 1 || zip->data[zip->read_at] != byte)
         return cannot_read(zip, file, entry, err);
     *at = zip->read_at;
-    zip_fclose(file);
+    libzip.fclose(file);
     return 0;
 }
 
@@ -210,12 +268,12 @@ static int zipmap_read(struct zipmap *zip, const char *entry, size_t max, struct
                        entry, (unsigned long long)st.size, max);
     if (buf_reserve(out, (size_t)st.size, err) < 0)
         return -1;
-    zip_file_t *file = zip_fopen_index(zip->archive, st.index, 0);
+    zip_file_t *file = libzip.fopen_index(zip->archive, st.index, 0);
     /* Reading to the end verifies the checksum. */
-    if (!file || zip_fread(file, out->data + out->len, st.size) != (zip_int64_t)st.size ||
-        zip_fread(file, &more, 1) != 0)
+    if (!file || libzip.fread(file, out->data + out->len, st.size) != (zip_int64_t)st.size ||
+        libzip.fread(file, &more, 1) != 0)
         return cannot_read(zip, file, entry, err);
-    zip_fclose(file);
+    libzip.fclose(file);
     out->len += (size_t)st.size;
     out->data[out->len] = 0;
     return 0;
@@ -383,8 +441,8 @@ int torchzip_parse(struct tensor_file *file, const void *data, size_t size, cons
     struct torch t = {.name = name};
     int rc = -1;
     *file = (struct tensor_file){0};
-    if (check_kind(data, size, name, err) == 0 && zipmap_open(&t.zip, data, size, name, err) == 0 &&
-        read_pickle(&t, err) == 0)
+    if (check_kind(data, size, name, err) == 0 && need_libzip(err) == 0 &&
+        zipmap_open(&t.zip, data, size, name, err) == 0 && read_pickle(&t, err) == 0)
         rc = read_tensors(&t, file, err);
     pickle_release(&t.pickle);
     buf_release(&t.text);

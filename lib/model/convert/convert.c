@@ -497,6 +497,7 @@ static struct bmc_plan plan_of(struct convert_job *job)
         .tensor = job->plan,
         .n_tensors = job->n,
         .produce = produce,
+        .private = job->options->private,
         .progress = report_progress,
         .arg = job,
     };
@@ -576,16 +577,16 @@ static int write_plan(struct convert_job *job, struct convert_job *draft, const 
         count_transcoded(draft);
     }
     note_types(job);
-    if (list_planned(job, gguf, err) < 0 || (!gguf && list_planned(draft, gguf, err) < 0))
-        return -1;
     struct bmc_plan plan = plan_of(job);
     const struct bmc_plan draft_plan = plan_of(draft);
+    if (both && !gguf)
+        plan.draft = &draft_plan;
+    if (o->size && !gguf && bmc_file_planned_size(&plan, out_path ? out_path : "", o->size, err) < 0)
+        return -1;
+    if (list_planned(job, gguf, err) < 0 || (!gguf && list_planned(draft, gguf, err) < 0))
+        return -1;
     if (gguf)
         return write_gguf(job, &plan, both, out_path, err);
-    if (both)
-        plan.draft = &draft_plan;
-    if (o->size && bmc_file_planned_size(&plan, out_path ? out_path : "", o->size, err) < 0)
-        return -1;
     return o->dry_run ? 0 : bmc_file_write(&plan, out_path, model_id, err);
 }
 

@@ -91,6 +91,82 @@ int dialogue_check(const json_t *messages, struct err *err)
     return 0;
 }
 
+int dialogue_save(const struct dialogue *d, json_t *object, struct err *err)
+{
+    AUTO(json_auto) json_t *ids = json_array(), *ends = json_array();
+    if (!ids || !ends)
+        return err_no_memory(err, "a conversation");
+    for (size_t i = 0; i < d->ids.len; i++)
+        if (json_push(ids, json_whole(d->ids.id[i]), err) < 0)
+            return -1;
+    for (size_t i = 0; i < d->n_ends; i++)
+        if (json_push(ends, json_whole(d->end[i].text), err) < 0 ||
+            json_push(ends, json_whole(d->end[i].ids), err) < 0)
+            return -1;
+    return json_put(object, "messages", d->messages ? json_incref(d->messages) : json_array(), err) <
+                       0 ||
+                   json_put(object, "left_out", json_whole(d->n_left_out), err) < 0 ||
+                   json_put(object, "text", json_text(buf_text(&d->text), d->text.len), err) < 0 ||
+                   json_put(object, "ids", json_incref(ids), err) < 0 ||
+                   json_put(object, "ends", json_incref(ends), err) < 0
+               ? -1
+               : 0;
+}
+
+/* Reads a list of whole numbers below `limit`. */
+static int read_numbers(const json_t *list, uint64_t limit, struct ids *ids, struct err *err)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *number = json_array_get(list, i);
+        if (!json_is_integer(number) || json_integer_value(number) < 0 ||
+            (uint64_t)json_integer_value(number) >= limit)
+            return err_set(err, "entry %zu of its ids is no whole number below %llu", i,
+                           (unsigned long long)limit);
+        if (ids_add(ids, (uint32_t)json_integer_value(number), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int restore_ends(struct dialogue *d, const struct ids *pairs, struct err *err)
+{
+    for (size_t i = 0; i + 1 < pairs->len; i += 2) {
+        const struct answer_end end = {pairs->id[i], pairs->id[i + 1]};
+        const struct answer_end before = d->n_ends ? d->end[d->n_ends - 1] : (struct answer_end){0};
+        if (end.text > d->text.len || end.ids > d->ids.len || end.text < before.text ||
+            end.ids < before.ids)
+            return err_set(err, "the ends of its answers are not within its text");
+        if (mem_grow(&d->end, &d->cap_ends, d->n_ends, sizeof *d->end, err) < 0)
+            return -1;
+        d->end[d->n_ends++] = end;
+    }
+    return 0;
+}
+
+int dialogue_restore(struct dialogue *d, const json_t *object, struct err *err)
+{
+    json_t *messages = json_object_get(object, "messages"), *text = json_object_get(object, "text");
+    AUTO(ids_release) struct ids pairs = {0};
+    int rc = dialogue_check(messages, err);
+    if (rc < 0)
+        return -1;
+    dialogue_set_messages(d, messages);
+    d->n_left_out = (size_t)size_min((size_t)json_integer_value(json_object_get(object, "left_out")),
+                                     json_array_size(messages));
+    if (json_is_string(text))
+        rc = buf_add(&d->text, json_string_value(text), json_string_length(text), err);
+    if (rc == 0)
+        rc =
+            read_numbers(json_object_get(object, "ids"), d->prompts->model->config.vocab, &d->ids, err);
+    if (rc == 0)
+        rc = read_numbers(json_object_get(object, "ends"), UINT32_MAX, &pairs, err);
+    if (rc == 0)
+        rc = restore_ends(d, &pairs, err);
+    if (rc < 0)
+        dialogue_clear(d);
+    return rc;
+}
+
 size_t dialogue_questions(const struct dialogue *d)
 {
     size_t n = 0;

@@ -42,6 +42,14 @@ void dialogue_set_messages(struct dialogue *dialogue, json_t *messages);
 /* Checks a list of messages: objects with the strings "role" and "content". */
 int dialogue_check(const json_t *messages, struct err *err) MUST_USE;
 
+/* Adds the members of a saved conversation to an object: messages, and the ids and rendered text of the last prompt and
+ * answer, with which a restored conversation goes on as if it had not ended. */
+int dialogue_save(const struct dialogue *dialogue, json_t *object, struct err *err) MUST_USE;
+
+/* Sets the conversation to a saved one; without ids the next prompt is tokenized anew. Fails if the object is none, and
+ * then the conversation is empty. */
+int dialogue_restore(struct dialogue *dialogue, const json_t *object, struct err *err) MUST_USE;
+
 /* Number of messages by the user. */
 size_t dialogue_questions(const struct dialogue *dialogue);
 

@@ -12,6 +12,7 @@
 # OUT is another folder than build/papers, SCRIPTS another one with scripts and entries.list. MEASURE is put before each script, as "chrt -f 50". PYTHON, PEERS and
 # other variables are those of the scripts.
 set -eu
+export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../../.."
 here=${SCRIPTS:-tests/bench/papers} budget=${1:-30m} only=${2:-} out=${OUT:-build/papers} page=${BUILD:-build/gcc}/bench/papers/page
 [ -n "$budget" ] || budget=30m
