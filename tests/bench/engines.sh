@@ -10,7 +10,9 @@
 #                     folders separated by colons; LLAMA_VERSION, IK_VERSION: their commits
 #   MODELS            folders in the format of Hugging Face, NAME-f32 or NAME-bf16 (engines/folder.py makes them), beside each
 #                     FOLDER.bmc (made if it is missing), and for llama.cpp and OpenVINO FOLDER.gguf (engines/gguf_of.py);
-#                     OpenVINO reads FOLDER.openvino.gguf if there is one: it takes f16 files, but none of f32 or bf16
+#                     OpenVINO reads FOLDER.openvino.gguf if there is one: it takes f16 files, but none of f32 or bf16;
+#                     or GGUF files NAME.gguf, for bmc, llama.cpp and its fork, with NAME.bmc beside each (made if missing)
+#   CACHE             cache type for GGUF files, in our name: f16, q8 or q4 (f16)
 #   CELLS             BATCHxPROMPT+NEW, u before it for uneven lengths, kBEAMS after it for beam search
 #   ENGINES           of bmc, bmc-POLICY, transformers-dynamic, transformers-static, deepspeed, vllm, pace-bmc,
 #                     pace-slab_pool, pace-paged, openvino, llama.cpp, ik_llama.cpp (all that are given)
@@ -42,7 +44,7 @@ llama_driver() {
 command_of() {
     common="--type $3 --threads $threads --sequences $BATCH --context $CONTEXT"
     file=$2.gguf cache=f16
-    [ "$3" != f32 ] || cache=f32
+    case $3 in f32) cache=f32 ;; q8 | q4) cache=${3}_0 ;; esac
     case $1 in
     bmc) echo "$PYTHON $here/run_bmc.py $2.bmc $common" ;;
     bmc-*) echo "$PYTHON $here/run_bmc.py $2.bmc $common --kv ${1#bmc-}" ;;
@@ -62,15 +64,19 @@ command_of() {
 
 [ -z "${LLAMA:-}" ] || llama_driver llama '' "$LLAMA" -lggml-base
 [ -z "${IK:-}" ] || llama_driver ik -DOLD "$IK" ''
+all='bmc transformers-dynamic transformers-static deepspeed vllm pace-bmc pace-slab_pool pace-paged openvino llama.cpp ik_llama.cpp'
 for model in $MODELS; do
-    kind=${model##*-} name=$(basename "${model%-*}")
-    [ -f "$model.bmc" ] || bin/bmc-convert -q "$model" -o "$model.bmc"
-    for engine in ${ENGINES:-bmc transformers-dynamic transformers-static deepspeed vllm pace-bmc pace-slab_pool pace-paged openvino llama.cpp ik_llama.cpp}; do
+    kind=${model##*-} name=$(basename "${model%-*}") engines=$all source=$model
+    case $model in
+    *.gguf) model=${model%.gguf} kind=${CACHE:-f16} engines='bmc llama.cpp ik_llama.cpp' name=$(basename "$model") ;;
+    esac
+    [ -f "$model.bmc" ] || bin/bmc-convert -q "$source" -o "$model.bmc"
+    for engine in ${ENGINES:-$engines}; do
         command=$(command_of "$engine" "$model" "$kind")
         [ -z "$command" ] || echo "$engine $command"
     done >"$work/engines"
     # shellcheck disable=SC2154 # of lib.sh
     "$PYTHON" $here/compare.py "$OUT" "$work/engines" "${CELLS:-1x128+32 8x128+32 8x1024+16 u8x1024+16 1x512+1 1x128+32k4}" "$rounds" "${WARM:-1}" \
-        "$name" "$kind" "$(jq .vocab_size "$model/config.json")"
+        "$name" "$kind" "$(bin/bmc-convert --info "$model.bmc" | awk '$1 == "tokenizer_ids" { print $2 }')"
 done
 "$PYTHON" $here/page.py "$OUT" >"${PAGE:-$OUT/engines.md}"

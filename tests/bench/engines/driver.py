@@ -18,7 +18,7 @@ os.dup2(2, 1)  # an engine's messages are no answers
 def options(*more):
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
-    parser.add_argument("--type", choices=("f32", "bf16"), default="bf16")
+    parser.add_argument("--type", choices=("f32", "bf16", "f16", "q8", "q4"), default="bf16")
     for name, value in (("threads", os.cpu_count()), ("sequences", 128), ("context", 2304)):
         parser.add_argument("--" + name, type=int, default=value)
     for name, value in more:

@@ -65,4 +65,5 @@ def main():
         cell(page)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Our library through its Python package: --kv and --precision as in bmc-gen; the cache has the type of the weights."""
+"""Our library through its Python package: --kv as in bmc-gen; --type is that of the cache, and f32 or bf16 the precision, too."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../lib/python"))
 import driver  # noqa: E402
 
-options = driver.options(("kv", "bmc"), ("precision", ""))
+options = driver.options(("kv", "bmc"))
 import bmc  # noqa: E402
 
 model = bmc.Model(options.model)
@@ -20,7 +20,7 @@ def session(sequences, beams):
         sessions.clear()
         more = {"beams": beams} if beams > 1 else {"drafter": "none"}
         sessions[sequences, beams] = bmc.Batch(model, sequences * beams, threads=options.threads, context=options.context, kv=options.kv,
-                                               cache_type=options.type, precision=options.precision or options.type, prefix_cache_bytes=0, **more)
+                                               cache_type=options.type, precision=options.type if options.type in ("f32", "bf16") else "", prefix_cache_bytes=0, **more)
     return sessions[sequences, beams]
 
 

@@ -1,5 +1,6 @@
 /* llama.cpp and forks of it by their C interface, greedy: the protocol of driver.py. With -DOLD, the interface of forks of
- * early 2025. Usage: run_llama MODEL.gguf THREADS BATCH CONTEXT f16|f32 VERSION */
+ * early 2025. Weights are re-laid when they are loaded, flash attention is on, caches are
+ * f32, f16, q8_0 or q4_0. Usage: run_llama MODEL.gguf THREADS BATCH CONTEXT CACHE VERSION */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +14,12 @@
 #define VOCAB(model)   llama_n_vocab(model)
 #define CLEAR(context) llama_kv_cache_clear(context)
 #define FLASH(p)       ((p).flash_attn = true)
+#define REPACK(p)      ((p).repack_tensors = true)
 #else
 #define VOCAB(model)   llama_vocab_n_tokens(llama_model_get_vocab(model))
 #define CLEAR(context) llama_memory_clear(llama_get_memory(context), true)
 #define FLASH(p)       ((p).flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED)
+#define REPACK(p)      ((void)(p)) /* its default */
 #endif
 
 enum { PASS = 2048 };
@@ -124,20 +127,25 @@ static void quiet(enum ggml_log_level level, const char *text, void *arg)
 int main(int argc, char **argv)
 {
     if (argc != 7)
-        return fputs("run_llama MODEL.gguf THREADS BATCH CONTEXT f16|f32 VERSION\n", stderr), 2;
+        return fputs("run_llama MODEL.gguf THREADS BATCH CONTEXT CACHE VERSION\n", stderr), 2;
     FILE *out = fdopen(dup(1), "w");
     dup2(2, 1);
     int threads = atoi(argv[2]), sequences = atoi(argv[3]);
     llama_log_set(quiet, NULL);
     llama_backend_init();
-    struct llama_model *model = llama_model_load_from_file(argv[1], llama_model_default_params());
+    struct llama_model_params weights = llama_model_default_params();
+    REPACK(weights);
+    struct llama_model *model = llama_model_load_from_file(argv[1], weights);
     struct llama_context_params p = llama_context_default_params();
     p.n_ctx = (uint32_t)(sequences * atoi(argv[4]));
     p.n_batch = PASS;
     p.n_ubatch = 512;
     p.n_seq_max = (uint32_t)sequences;
     p.n_threads = p.n_threads_batch = threads;
-    p.type_k = p.type_v = strcmp(argv[5], "f32") == 0 ? GGML_TYPE_F32 : GGML_TYPE_F16;
+    p.type_k = p.type_v = strcmp(argv[5], "f32") == 0    ? GGML_TYPE_F32
+                          : strcmp(argv[5], "q8_0") == 0 ? GGML_TYPE_Q8_0
+                          : strcmp(argv[5], "q4_0") == 0 ? GGML_TYPE_Q4_0
+                                                         : GGML_TYPE_F16;
     FLASH(p);
     struct engine e = {.context = model ? llama_init_from_model(model, p) : NULL};
     if (!e.context)
