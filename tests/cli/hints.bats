@@ -1,5 +1,5 @@
 # Expectations of users of other programs: hints on standard error, special tokens in prompts, progress at a terminal, and
-# the README's list of missing features.
+# bmc(7)'s list of missing features.
 load ../helper
 
 setup_file() {
@@ -168,10 +168,10 @@ END
 
 # ---- missing features ----
 
-missing() { sed -n '/^## Not implemented/,/^## Documentation and code/p' "$ROOT/README.md"; }
+missing() { sed -n '/^\.SH NOT IMPLEMENTED/,/^\.SH FILES/p' "$ROOT/man/bmc.7" | tr -d '\\'; }
 
-@test "the README's list of missing features: no program has its options, and messages give the reason" {
-    missing | grep -oE '`-[^`]*`' | tr -d '`' >options
+@test "the list of missing features: no program has its options, and messages give the reason" {
+    missing | grep -oE 'fB-[^ ]*fR' | sed 's/^fB//; s/fR$//' >options
     [ "$(wc -l <options)" -ge 15 ]
     while read -r option; do
         for program in bmc-gen bmc-spec; do
@@ -183,13 +183,12 @@ missing() { sed -n '/^## Not implemented/,/^## Documentation and code/p' "$ROOT/
     done <options
 }
 
-@test "the README's GGUF types: missing ones are not read, those of its table are" {
+@test "GGUF types: missing ones are not read, those of bmc-convert(1)'s table are" {
     sed -nE 's/^    (X\(|.*\{")([A-Z0-9_]+)"?, [0-9]+, (SMALL|SUPER|1), .*/\2/p' "$ROOT/lib/format/gguf/block_types.c" | sort >read
     [ "$(wc -l <read)" -eq 25 ]
     missing | sed 's/does not quantise to MXFP4//' | grep -oE '\b(I?Q[0-9]_[A-Z0-9]+|IQ[0-9]_[A-Z]+|TQ[0-9]_0|MXFP4)\b' | sort >named
     [ "$(wc -l <named)" -eq 0 ]
     assert_equal "$(comm -12 read named)" ""
-    # F32, F16 and BF16 are in the sentence before the table.
-    sed -n '/^| GGUF |/,/^$/p' "$ROOT/README.md" | cut -d '|' -f 2 | grep -oE '[IT]?Q[0-9]_[A-Z0-9]+' | sort >table
+    sed -n '/^GGUF\tbits/,/^\.TE/p' "$ROOT/man/bmc-convert.1" | cut -f 1 | grep -oE '[IT]?Q[0-9]_[A-Z0-9]+' | sort >table
     assert_equal "$(comm -3 <(grep Q read) table)" ""
 }

@@ -102,8 +102,8 @@ pages() { cd "$ROOT" && find CONTRIBUTING.md lib cmd tests/README.md -name '*.md
 @test "options named in README, CONTRIBUTING and the pages of extensions exist" {
     for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do options_in_help "$program"; done | sort -u >known
     # shellcheck disable=SC2046 # names without blanks
-    # Except those of pkg-config, and the list of options that are not implemented (hints.bats).
-    sed 's/\$(pkg-config[^)]*)//; /^## Not implemented/,/^## Documentation and code/d' "$ROOT/README.md" $(pages | sed "s|^|$ROOT/|") |
+    # Except those of pkg-config.
+    sed 's/\$(pkg-config[^)]*)//' "$ROOT/README.md" $(pages | sed "s|^|$ROOT/|") |
         grep -ohE -- '--[a-z]+[a-z-]*' | sort -u >named
     [ "$(wc -l <named)" -ge 10 ]
     printf '%s\n' --cflags --libs --static | sort >others # pkg-config's
