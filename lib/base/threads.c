@@ -46,6 +46,10 @@ enum { CACHE_LINE = 64, MAX_TEAM = 1 << 16 };
  * pass, too short to slow down other processes. */
 #define SPIN_MS 0.05
 
+/* Claims of a member in a loop of many iterations: a claim takes as long as a cache line needs between cores, which
+ * is more than the conversion of a row takes. */
+enum { CLAIMS = 32 };
+
 /* Bits of the gate word; the bits below count the workers inside the loop. */
 #define GATE_OPEN    (1u << 31)
 #define GATE_AWAITED (1u << 30) /* the caller sleeps until the last worker has left */
@@ -64,6 +68,7 @@ struct team {
     uint32_t number; /* number of the loop, so that a worker joins it only once */
     bool all;        /* every member calls the body once, instead of claiming iterations */
     size_t n;
+    size_t claim; /* iterations that a member claims at a time */
     threads_body *body;
     void *arg;
     futex_word size;     /* number of members; workers above it sleep on this word; 0: all exit */
@@ -151,9 +156,10 @@ static void run_iterations(struct team *team)
         return;
     }
     const size_t n = team->n;
-    size_t i;
-    while ((i = atomic_fetch_add_explicit(&team->claimed, 1, memory_order_relaxed)) < n)
-        run_iteration(team->body, team->arg, i);
+    size_t from;
+    while ((from = atomic_fetch_add_explicit(&team->claimed, team->claim, memory_order_relaxed)) < n)
+        for (size_t i = from; i < size_min(from + team->claim, n); i++)
+            run_iteration(team->body, team->arg, i);
 }
 
 /* Publishes a loop, wakes up to `helpers` sleeping workers for it, claims iterations like them, and
@@ -163,6 +169,7 @@ static void run_loop(struct team *team, bool all, size_t n, threads_body *body, 
 {
     team->all = all;
     team->n = n;
+    team->claim = size_max(1, n / (CLAIMS * (helpers + 1)));
     team->body = body;
     team->arg = arg;
     team->number++;
