@@ -23,6 +23,9 @@ enum {
     CLAIM_ROWS = 4,
     CLAIM_ROWS_INT8 = 8,
 
+    L2_ROWS_BYTES = 640 << 10, /* converted rows that stay in L2 */
+    CLAIMS_PER_THREAD = 4,     /* at least, if there are rows enough */
+
     KC = 128,       /* inputs (K) per kernel call: their weights and the next ones fit in L1 */
     KC_MANY = 1024, /* KC for more than KC_MANY_ROWS rows: sums stay in registers longer */
     KC_MANY_ROWS = 64,
@@ -189,8 +192,9 @@ struct row_group {
     size_t first;   /* first of the converted rows */
     size_t y_first; /* first row of y */
     size_t rows;
-    size_t blocks; /* weight blocks per panel */
-    size_t panels; /* of all products */
+    size_t blocks;    /* weight blocks per panel */
+    size_t panels;    /* of all products */
+    size_t some_rows; /* of a piece */
 };
 
 int gemm_open(struct gemm **out, const struct kernels *kernels, enum precision precision,
@@ -338,8 +342,8 @@ struct groups_job {
     const struct row_group *group;
     size_t n;
     size_t threads; /* threads that share the job */
-    size_t panels;  /* of all groups */
-    size_t claim;   /* panels that a thread claims at a time */
+    size_t pieces;  /* of all groups: panels, each with some rows */
+    size_t claim;   /* pieces that a thread claims at a time */
 };
 
 static size_t count_tiles(const struct row_group *group)
@@ -479,43 +483,53 @@ static void sum_panel(const struct gemm *gemm, const struct row_group *group, co
 }
 
 /* A panel of one of the products. */
-struct found_panel {
+struct piece {
     const struct row_group *group;
     const struct product *product; /* NULL: there is no such panel */
     size_t block;                  /* its first weight block */
+    size_t from, rows;             /* of the group */
 };
 
-/* Finds the panel with number `index` among those of all groups and products. */
-static struct found_panel find_panel(const struct groups_job *job, size_t index)
+/* Pieces of a group: all panels with its first some_rows rows, then with the next ones. */
+static size_t count_pieces(const struct row_group *group)
 {
-    const struct row_group *group = job->group, *end = group + job->n;
-    for (; group < end && index >= group->panels; group++)
-        index -= group->panels;
-    if (group == end)
-        return (struct found_panel){0};
-    const struct product *p = group->product;
-    for (; index >= count_panels(p->w, group->blocks); p++)
-        index -= count_panels(p->w, group->blocks);
-    return (struct found_panel){group, p, index * group->blocks};
+    return group->panels * div_up(group->rows, group->some_rows);
 }
 
-/* Multiplies all activation rows of its group by one panel, then runs the epilogue. Prefetches panel number
+/* Finds the piece with number `index` among those of all groups and products. */
+static struct piece find_piece(const struct groups_job *job, size_t index)
+{
+    const struct row_group *group = job->group, *end = group + job->n;
+    for (; group < end && index >= count_pieces(group); group++)
+        index -= count_pieces(group);
+    if (group == end)
+        return (struct piece){0};
+    const size_t from = index / group->panels * group->some_rows;
+    const struct product *p = group->product;
+    for (index %= group->panels; index >= count_panels(p->w, group->blocks); p++)
+        index -= count_panels(p->w, group->blocks);
+    return (struct piece){group, p, index * group->blocks, from,
+                          size_min(group->some_rows, group->rows - from)};
+}
+
+/* Multiplies the rows of a piece by its panel, then runs the epilogue. Prefetches the panel of piece number
  * `following`. */
-static void run_panel(const struct groups_job *job, size_t index, size_t following)
+static void run_piece(const struct groups_job *job, size_t index, size_t following)
 {
     const struct gemm *gemm = job->gemm;
-    const struct found_panel found = find_panel(job, index);
+    const struct piece found = find_piece(job, index);
     const struct row_group *group = found.group;
     const struct product *p = found.product;
     const size_t block = found.block, column = block * NR;
     const size_t chunk = ROW_CHUNK / group->a.terms;
     float *sums = gemm->sums + (size_t)threads_self() * 2 * ROW_CHUNK * PANEL_WIDTH;
     float *gate = p->gate ? sums + ROW_CHUNK * PANEL_WIDTH : NULL;
-    const struct found_panel follows = find_panel(job, following);
+    const struct piece follows = find_piece(job, following);
     const char *next =
         follows.product ? block_at(follows.group, follows.product->w, follows.block) : NULL;
-    for (size_t from = 0, rows; from < group->rows; from += rows) {
-        rows = size_min(chunk, group->rows - from);
+    const size_t end = found.from + found.rows;
+    for (size_t from = found.from, rows; from < end; from += rows) {
+        rows = size_min(chunk, end - from);
         sum_panel(gemm, group, p->w, block, from, rows, gate ? block_at(group, p->gate, block) : next,
                   sums);
         if (gate)
@@ -540,7 +554,7 @@ static void run_panel(const struct groups_job *job, size_t index, size_t followi
     }
 }
 
-/* Claims panels and runs them until none is left. */
+/* Claims pieces and runs them until none is left. */
 static void run_claims(void *arg, size_t index)
 {
     const struct groups_job *job = arg;
@@ -548,10 +562,10 @@ static void run_claims(void *arg, size_t index)
     struct steal_item claim;
     (void)index;
     while (steal_take(job->gemm->ranges, job->threads, self, &claim)) {
-        const size_t end = size_min((claim.item + 1) * job->claim, job->panels);
-        const size_t following = claim.next < SIZE_MAX ? claim.next * job->claim : job->panels;
+        const size_t end = size_min((claim.item + 1) * job->claim, job->pieces);
+        const size_t following = claim.next < SIZE_MAX ? claim.next * job->claim : job->pieces;
         for (size_t i = claim.item * job->claim; i < end; i++)
-            run_panel(job, i, i + 1 < end ? i + 1 : following);
+            run_piece(job, i, i + 1 < end ? i + 1 : following);
         threads_idle();
     }
 }
@@ -567,6 +581,24 @@ static size_t panel_blocks(const struct a_format *a, size_t block_bytes, size_t 
     if (rows == 1)
         return blocks;
     return int8 ? PANEL_BLOCKS : round_up(blocks, 2); /* micro-kernels are so many blocks wide */
+}
+
+/* Rows of a piece. So few that they stay in L2 for the following panels, if that is possible with two chunks; a part for
+ * each thread, if the weights are not much larger than the rows, which another core has converted; and so few that
+ * all threads find work. */
+static size_t rows_of_piece(const struct row_group *group)
+{
+    const struct a_format *a = &group->a;
+    const size_t row = a->terms * a->stride, chunk = ROW_CHUNK / a->terms,
+                 threads = (size_t)threads_now();
+    const size_t weights = group->panels * group->blocks * group->layout.bytes;
+    const size_t in_l2 = L2_ROWS_BYTES / row;
+    size_t parts = div_up(CLAIMS_PER_THREAD * threads, group->panels);
+    if (in_l2 >= 2 * chunk)
+        parts = size_max(parts, div_up(group->rows, in_l2));
+    if (weights <= 2 * group->rows * row)
+        parts = size_max(parts, threads);
+    return size_max(chunk, round_up(div_up(group->rows, parts), chunk));
 }
 
 static bool same_format(const struct gemm *gemm, const struct product *a, const struct product *b,
@@ -590,6 +622,7 @@ static size_t plan_group(const struct gemm *gemm, struct row_group *group)
         group->panels += count_panels(p[i].w, group->blocks);
         work += p[i].w->out * p->w->in * (p[i].gate ? 2 : 1);
     }
+    group->some_rows = rows_of_piece(group);
     return work * group->rows;
 }
 
@@ -598,12 +631,12 @@ static void run_panels(struct groups_job *job, size_t work)
 {
     const struct row_group *group = job->group;
     const size_t bytes = group->blocks * group->layout.bytes;
-    job->panels = 0;
+    job->pieces = 0;
     for (size_t i = 0; i < job->n; i++)
-        job->panels += job->group[i].panels;
+        job->pieces += count_pieces(&job->group[i]);
     /* small panels cost more to claim than to balance */
-    job->claim = size_max(1, size_min(CLAIM_PANELS_BYTES / bytes, job->panels / (job->threads * 16)));
-    const size_t claims = div_up(job->panels, job->claim);
+    job->claim = size_max(1, size_min(CLAIM_PANELS_BYTES / bytes, job->pieces / (job->threads * 16)));
+    const size_t claims = div_up(job->pieces, job->claim);
     steal_begin(job->gemm->ranges, job->threads, claims);
     parallel_for(size_min(claims, job->threads), work, run_claims, job);
 }
