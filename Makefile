@@ -179,11 +179,11 @@ deps-mpi: deps
 docs: $(PROGRAMS:%=$(BIN)/%)
 	@sh tests/docs.sh update
 
-## papers: remake tables and figures of the papers: build/papers/index.html (BUDGET=30m, ONLY=bmc/fig10)
+## papers: remake tables and figures of the papers: build/papers/index.html (BUDGET=30m, ONLY=bmc/fig10); MODEL=any.gguf: a page about it
 .PHONY: papers
 papers:
 	@$(MAKE) --no-print-directory -j$(JOBS) all $(BUILD)/bench/papers/page
-	@sh tests/bench/papers/run.sh "$(BUDGET)" "$(ONLY)"
+	@$(if $(MODEL),sh tests/bench/papers/model.sh "$(MODEL)",sh tests/bench/papers/run.sh "$(BUDGET)" "$(ONLY)")
 
 ## fuzz: run every fuzz target for FUZZ_SECONDS (60) each; needs clang
 fuzz:

@@ -16,7 +16,7 @@ attention() {
     prof "$file" policies --shape "$shape" --layers 1 -N "$n" -np "$b" --kv "$kv" --repeat "$rounds" --profile none "$@"
 }
 
-# Share of attention with growth in a step: the parts of a step are means, so each round is a run.
+# Shares of attention, of growth and of SDPA in a step: the parts of a step are means, so each round is a run.
 fig2() {
     n=$(pick 256 2048) b=8 layers=2
     for shape in $(pick "opt-350m opt-1.3b" "opt-350m opt-1.3b opt-2.7b opt-6.7b"); do
@@ -24,10 +24,14 @@ fig2() {
         for round in $(seq "$rounds"); do
             prof "round.$round" bench --shape "$shape" --layers $layers -np $b -p 0 -n $((n - 1)) -N "$n" --kv iterative --lockstep -r 1 --warmup 0 --profile none
         done
-        samples=$(jq -sc --argjson layers $layers --argjson whole "$whole" 'map(.rows[0] | (.attention_ms + .projections_ms + .mlp_ms + .other_ms) as $parts |
-            ((.step_ms - $parts - .head_ms - .sampling_ms) + .attention_ms) as $attention |
-            ($attention / $layers * $whole) / (($attention + .projections_ms + .mlp_ms + .other_ms) / $layers * $whole + .head_ms + .sampling_ms))' "$work"/round.*)
-        share "share of attention, $shape" "$samples" 0.75 0.8 "$shape"
+        for part in attention:0.75:0.8 updating:0.6:0.7 SDPA:0.15:0.2; do
+            samples=$(jq -sc --argjson layers $layers --argjson whole "$whole" --arg part "${part%%:*}" 'map(.rows[0] |
+                (.step_ms - .attention_ms - .projections_ms - .mlp_ms - .other_ms - .head_ms - .sampling_ms) as $updating |
+                {updating: $updating, SDPA: .attention_ms, attention: ($updating + .attention_ms)} as $ms |
+                ($ms[$part] / $layers * $whole) / (($ms.attention + .projections_ms + .mlp_ms + .other_ms) / $layers * $whole + .head_ms + .sampling_ms))' "$work"/round.*)
+            claimed=${part#*:}
+            share "share of ${part%%:*}, $shape" "$samples" "${claimed%:*}" "${claimed#*:}" "$shape, ${part%%:*}"
+        done
     done
     note "$layers layers, times of a layer multiplied by the model's layers; B = $b, N = $n (paper: N = 2048)."
 }
@@ -114,16 +118,27 @@ tab7() {
     note "One layer, N = $n, B = $b, blocks of 16 entries (paper: N = 1024, B = 32)."
 }
 
+# Attention alone by transformers and by bmc-prof in turns; without transformers nothing is compared.
 tab10() {
+    ! no_transformers || skip "PYTHON=FILE: needs an interpreter with torch and transformers"
     sed 's/^heads .*/heads 32/; s/^hidden .*/hidden 512/; s/^ffn .*/ffn 2048/; s/^context .*/context 16384/' models.d/shapes/opt-350m.shape >"$work/heads.shape"
-    for cell in $(pick "4:1024:4.21 4:2048:4.33" "4:1024:4.21 4:2048:4.33 4:4096:6.04 4:8192:7.69 4:16384:10.58 16:1024:4.38 16:2048:3.92 16:4096:8.48 16:8192:10.85 16:16384:19.67"); do
-        b=${cell%%:*} n=${cell#*:} paper=${cell##*:}
-        n=${n%:*}
-        [ "$n" -lt 8192 ] || rounds=3
-        attention rows "$work/heads.shape" "$n" "$b" iterative,bmc --attn blas
-        claim "iterative over bmc, B = $b, N = $n" "$(over rows total_ms "$iterative" "$bmc")" "$paper" "" "B $b N $n"
+    for cell in $(pick "4:1024:4.21 4:2048:4.33" "4:1024:4.21 4:2048:4.33 4:4096:6.04 4:8192:7.69 16:1024:4.38 16:2048:3.92 16:4096:8.48"); do
+        IFS=: read -r b n paper <<END
+$cell
+END
+        for round in $(seq "$(turns 3 3)"); do
+            "$PYTHON" tests/bench/hf_attention.py 32 16 "$b" "$n" 1 "$threads" >"$work/hf" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+            for attn in fused blas; do
+                attention "$attn" "$work/heads.shape" "$n" "$b" iterative,bmc --attn $attn --cache-type f32 --repeat 1
+            done
+            jq -nc --slurpfile hf "$work/hf" --slurpfile fused "$work/fused" --slurpfile blas "$work/blas" 'def ms($x; $p): $x[0].rows[] | select(.policy | startswith($p)).total_ms;
+                {version: $hf[0].transformers, hf: $hf[0].ms[0], fused: ms($fused; "bmc"), blas: ms($blas; "bmc"), iterative: ms($blas; "iterative")}' >>"$work/ms.$b.$n"
+        done
+        claim "transformers over bmc, B = $b, N = $n" "$(jq -sc 'map(.hf / .fused)' "$work/ms.$b.$n")" "$paper" "" "B $b N $n"
+        direction "the same with OpenBLAS" "$(jq -sc 'map(.hf / .blas)' "$work/ms.$b.$n")" 1 "B $b N $n, OpenBLAS"
+        direction "transformers over iterative with OpenBLAS" "$(jq -sc 'map(.hf / .iterative)' "$work/ms.$b.$n")" 1 "B $b N $n, iterative"
     done
-    form "iterative in the place of Hugging Face; 32 heads of 16, one layer, OpenBLAS, cache updates included"
+    note "32 heads of 16, one layer, f32, cache updates included; transformers $(jq -rs '.[0].version' "$work/ms.$b.$n"), its dynamic cache and torch's attention."
 }
 
 # Whole steps. decode FILE SHAPE LAYERS B DEPTH TOKENS POLICIES
