@@ -38,6 +38,7 @@ static struct onednn {
     int (*attr_set_post_ops)(void *attr, const void *post_ops);
     int (*post_ops_create)(void **post_ops);
     int (*post_ops_append_sum)(void *post_ops, float scale);
+    int (*post_ops_destroy)(void *post_ops);
     int (*shape_init)(struct dnnl_shape *shape, int n, const int64_t *size, int type,
                       const int64_t *stride);
     size_t (*shape_bytes)(const void *shape);
@@ -65,6 +66,7 @@ static const struct library_function onednn_functions[] = {
     {"dnnl_primitive_attr_set_post_ops", offsetof(struct onednn, attr_set_post_ops)},
     {"dnnl_post_ops_create", offsetof(struct onednn, post_ops_create)},
     {"dnnl_post_ops_append_sum", offsetof(struct onednn, post_ops_append_sum)},
+    {"dnnl_post_ops_destroy", offsetof(struct onednn, post_ops_destroy)},
     {"dnnl_memory_desc_init_by_strides", offsetof(struct onednn, shape_init)},
     {"dnnl_memory_desc_get_size", offsetof(struct onednn, shape_bytes)},
     {"dnnl_matmul_desc_init", offsetof(struct onednn, matmul_init)},
@@ -118,6 +120,7 @@ static int load_library(struct err *err)
             onednn.attr_set_scratchpad(primitives.attr[i], DNNL_USER_SCRATCHPAD) ||
             (i && onednn.attr_set_post_ops(primitives.attr[i], sum)))
             return err_no_memory(err, "oneDNN");
+    onednn.post_ops_destroy(sum);
     primitives.loaded = true;
     return 0;
 }

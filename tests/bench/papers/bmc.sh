@@ -53,10 +53,13 @@ fig3() {
     note "B = $b (paper: 512), the batch grows as one tensor."
 }
 
-# Table IV and figure 4.
+# The backend of the attention block: OpenBLAS, or oneDNN as in the paper.
+attn=${ATTN:-blas}
+
+# Table IV and figure 4. Growth at once, as in the paper.
 tab4() {
     n=$(pick 256 1024) b=8
-    attention rows opt-2.7b "$n" $b iterative,upfront,paged:32,bmc --attn blas
+    attention rows opt-2.7b "$n" $b iterative,upfront,paged:32,bmc:grow=now --attn "$attn"
     claim "iterative over bmc" "$(over rows total_ms "$iterative" "$bmc")" 3.38 "" "iterative"
     claim "upfront over bmc" "$(over rows total_ms "$upfront" "$bmc")" 1.90 "" "upfront"
     claim "paged over bmc" "$(over rows total_ms "$paged" "$bmc")" 1.11 "" "paged"
@@ -66,7 +69,7 @@ tab4() {
         [range(4) | ($paper[.] | .p += ", paper"), ($ours[.] | .p += ", here")] |
         {kind: "figure", title: "Time relative to iterative (table IV)", x_name: "", y_name: "share of iterative", bars: map(.p),
          series: [{name: "allocation", y: map(.a)}, {name: "copying", y: map(.c)}, {name: "SDPA", y: map(.s)}]}' "$work/rows"
-    note "OPT-2.7B, one layer, OpenBLAS, N = $n, B = $b; paged blocks of 32."
+    note "OPT-2.7B, one layer, --attn $attn, N = $n, B = $b; paged blocks of 32."
 }
 
 tab5() {
@@ -110,8 +113,8 @@ h3() { for n in $(pick "64 256" "64 256 1024"); do sweep_entry opt-350m "$n" 8 "
 tab7() {
     n=$(pick 256 1024) b=$(pick 8 32)
     for row in opt-350m:1.31 opt-1.3b:1.27 opt-2.7b:1.07 $(pick "" "opt-6.7b:1.57 opt-13b:1.30"); do
-        attention rows "${row%:*}" "$n" "$b" bmc,paged:16 --attn blas
-        claim "paged over bmc, ${row%:*}, OpenBLAS" "$(over rows total_ms "$paged" "$bmc")" "${row#*:}" "" "${row%:*}"
+        attention rows "${row%:*}" "$n" "$b" bmc:grow=now,paged:16 --attn "$attn"
+        claim "paged over bmc, ${row%:*}, $attn" "$(over rows total_ms "$paged" "$bmc")" "${row#*:}" "" "${row%:*}"
     done
     attention rows opt-350m "$n" "$b" bmc,paged:16 --attn fused
     claim "paged over bmc, opt-350m, fused kernels" "$(over rows total_ms "$paged" "$bmc")" 1.31 "" "350m fused"
@@ -286,15 +289,28 @@ fig16() {
     note "$layers of 32 layers and the head, B = $b (paper: B = 32, n from 256 to 2048, 6 times and less than 2 times)."
 }
 
-# Strided products: valid entries of a cache of N, read in place, over a contiguous cache.
-h5() {
-    n=2048
-    for round in $(seq "$rounds"); do
-        decode "valid.$round" opt-350m 1 8 1536 16 upfront
-        bin/bmc-prof bench --shape opt-350m --layers 1 -np 8 -p 0 -d 1536 -n 16 -N $((n - 1536)) --kv upfront,iterative --attend valid -r 1 --warmup 0 --profile none -t "$threads" --format json >"$work/round.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+# A primitive per token under iterative, one per growth step under bmc: SDPA of the first takes longer (section VIII-E).
+jit() {
+    n=$(pick 128 1024) b=$(pick 4 8)
+    for round in $(seq "$(turns 3 5)"); do
+        attention "round.$round" opt-2.7b "$n" "$b" iterative,bmc:T=8 --lockstep --attn onednn --repeat 1
     done
-    claim "attention, strided over contiguous" "$(jq -sc 'map(([.rows[] | select(.policy == "upfront")][0].attention_ms) / ([.rows[] | select(.policy == "iterative")][0].attention_ms))' "$work"/round.*)" 3.01 14.4 strided
-    note "n = 1536 valid entries of N = 2048, OPT-350M's heads, B = 8; our kernels, where the paper uses oneDNN."
+    ours="([.rows[] | select($iterative)][0]) as \$i | ([.rows[] | select($bmc)][0]) as \$b"
+    direction "SDPA, iterative over bmc" "$(jq -sc "map($ours | \$i.sdpa_ms / \$b.sdpa_ms)" "$work"/round.*)" 1
+    counted "primitives, iterative over bmc" "$(jq "$ours | \$i.primitives / \$b.primitives" "$work/round.1")" $((n / 8))
+    note "OPT-2.7B, one layer, oneDNN, N = $n, B = $b as one tensor, T = 8; of iterative's SDPA, creating primitives took $(jq "$ours | \$i.primitive_ms / \$i.sdpa_ms * 100 | round" "$work/round.1") %. Our iterative allocates tiles of 16 entries, which oneDNN reads as strided tensors: primitives for these are created faster."
+}
+
+# oneDNN's products: the first 1536 entries of 2048, read in place, over a tensor of 1536.
+h5() {
+    make -s build/gcc/bench/eager_products
+    for round in $(seq "$rounds"); do
+        build/gcc/bench/eager_products $(pick 2 8) 16 1 64 3 >"$work/round.$round" || fail "oneDNN"
+    done
+    for product in scores values; do
+        claim "$product, strided over contiguous" "$(awk -v p=$product '$1 == 1536 && $2 == p { print $6 }' "$work"/round.* | jq -sc .)" 3.01 14.4 "$product"
+    done
+    note "n = 1536 of N = 2048, OPT-350M's heads, B = $(pick 2 8), one thread."
 }
 
 # Attention with speculation by T: the medians of bmc-tune's own rounds, a run per round here.
