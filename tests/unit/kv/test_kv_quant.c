@@ -13,7 +13,7 @@
 #include "kv/kv_policy.h"
 #include "kv/kv_rows.h"
 
-enum { LAYERS = 2, GROUP = 3, KV_HEADS = 2, HEADS = GROUP * KV_HEADS, MOST_D = 80, N = 150 };
+enum { LAYERS = 2, GROUP = 3, KV_HEADS = 2, HEADS = GROUP * KV_HEADS, MOST_D = 128, N = 150 };
 
 static const enum dtype types[] = {DTYPE_Q8_CHANNEL, DTYPE_KV8,  DTYPE_KV6,         DTYPE_KV5,
                                    DTYPE_KV4,        DTYPE_Q4_1, DTYPE_Q4_1_ROTATED};
@@ -341,6 +341,8 @@ static void attend_plainly(enum dtype type, const float *q, size_t head, size_t 
     }
 }
 
+static size_t group = GROUP; /* query heads of a KV head */
+
 static float query_value(size_t i) { return 2 * cosf((float)i * 0.7f); }
 
 static bool run_attention(struct kv *kv, const struct attn_backend *backend,
@@ -351,7 +353,7 @@ static bool run_attention(struct kv *kv, const struct attn_backend *backend,
     struct attn *attn;
     const struct attn_query query = {.seq = 0, .rows = rows};
     const struct attn_step step = {kv, kernels, &query, 1, NULL};
-    const struct attn_shape shape = {.heads = HEADS,
+    const struct attn_shape shape = {.heads = KV_HEADS * group,
                                      .kv_heads = KV_HEADS,
                                      .head_dim = d,
                                      .v_dim = cache_v_dim(d),
@@ -440,6 +442,7 @@ static void test_exact(enum dtype type, const struct kernels *kernels, bool wide
 static void test_sets(enum dtype type)
 {
     enum { BEFORE = 75, ROWS = 9 };
+    static const size_t rows[] = {1, 1, 1, ROWS}; /* of 1, 2, 3 and 3 heads per KV head */
     static float q[ROWS * HEADS * MOST_D], out[2 * ROWS * HEADS * MOST_D], want[ARRAY_LEN(out)];
     const struct kernels *first = NULL;
     struct kv *kv = open_cache("upfront", N, 1, type);
@@ -450,10 +453,11 @@ static void test_sets(enum dtype type)
         const struct kernels *set = kernel_sets[i];
         if (!set->usable())
             continue;
-        for (size_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
+        for (size_t r = 0; r < ARRAY_LEN(rows); r++) {
             kv_truncate(kv, 0, BEFORE);
-            check(step(kv, 0, rows), "no room");
-            run_attention(kv, attn_backends[0], set, false, rows, q, out + (rows - 1) * HEADS * MOST_D);
+            check(step(kv, 0, rows[r]), "no room");
+            group = size_min(1 + r, GROUP);
+            run_attention(kv, attn_backends[0], set, false, rows[r], q, out + r * HEADS * MOST_D);
         }
         if (!first)
             memcpy(want, out, sizeof want);
@@ -556,9 +560,9 @@ static void test_all(void)
     static const size_t sizes[][2] = {{0, 1}, {16, 3}, {63, 65}, {140, 1}};
     static const size_t heads[] = {40, 32, 64, 7, 80};
     for (size_t t = 0; t < ARRAY_LEN(types); t++) {
-        d = v_in_k ? 40 : 64;
-        if (!refused(types[t]))
-            test_sets(types[t]);
+        for (d = v_in_k ? 40 : 64; d <= MOST_D; d *= 2)
+            if (!refused(types[t]))
+                test_sets(types[t]);
         d = 40;
         if (!refused(types[t]))
             test_bytes(types[t]);

@@ -33,6 +33,14 @@ INLINE void f16_halves(vu x, vf half[2])
     half[1] = (vf)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
 }
 
+/* Returns lanes x[0] to x[3]. */
+INLINE vu join_quarters(const __m128i x[4])
+{
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(x[0]), x[1], 1);
+    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(x[2]), x[3], 1);
+    return (vu)_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
 /* Loads 4 words of each of 4 entries: lane l has those at at[l], of which only `some` exist unless
  * `whole`. */
 INLINE vu load_lanes(bool whole, const char *const at[4], size_t some)
@@ -41,11 +49,7 @@ INLINE vu load_lanes(bool whole, const char *const at[4], size_t some)
     UNROLL(for (int l = 0; l < 4; l++))
     x[l] = whole ? _mm_loadu_si128((const void *)at[l])
                  : _mm_maskz_loadu_epi32((__mmask8)((1u << some) - 1), at[l]);
-    __m512i lanes = _mm512_castsi128_si512(x[0]);
-    lanes = _mm512_mask_broadcast_i32x4(lanes, 0x00f0, x[1]);
-    lanes = _mm512_mask_broadcast_i32x4(lanes, 0x0f00, x[2]);
-    lanes = _mm512_mask_broadcast_i32x4(lanes, 0xf000, x[3]);
-    return (vu)lanes;
+    return join_quarters(x);
 }
 
 /* Transposes words [w, w + 4) of the entries of a tile, of which `some` exist unless `whole`: lane p of
@@ -95,9 +99,9 @@ INLINE void prefetch_scattered(const struct block_state *b, bool near, size_t t)
 
 /* Prefetches part `part` of `parts` of a tile of the next block into L1, unless it has a row table. Spread over
  * the products, these requests leave buffers to their loads, which a burst would not. */
-INLINE void prefetch_part(const struct block_state *b, struct tile tile, size_t part, size_t parts)
+INLINE void prefetch_part(size_t tile_bytes, struct tile tile, size_t part, size_t parts)
 {
-    const size_t bytes = b->next.k_bytes / parts;
+    const size_t bytes = tile_bytes / parts;
     for (size_t at = 0; !tile.row && at < bytes; at += 64)
         prefetch_near(tile.base + part * bytes + at);
 }
@@ -297,7 +301,7 @@ INLINE void lanes_scores(const int R, const int T, enum dtype type, bool scatter
             else
                 load_words(true, scattered, b->k[t + (size_t)g], stride, w, 4, x[g]);
             if (ahead[g] && type == DTYPE_Q4_1)
-                prefetch_part(b, b->next.k[t + (size_t)g], w / 4, b->groups);
+                prefetch_part(b->next.k_bytes, b->next.k[t + (size_t)g], w / 4, b->groups);
             else if (ahead[g])
                 prefetch_lines(ahead[g] + w * 64, 4);
         }
@@ -377,6 +381,10 @@ INLINE vf largest_scores(const struct block_state *b, size_t query, size_t n)
     UNROLL(for (size_t i = 0; i < LANES_QUERIES; i++))
     {
         const float *score = b->softmax.scores + (query + size_min(i, n - 1)) * BLOCK;
+        if (i >= LANES_QUERIES / 2 && n <= LANES_QUERIES / 2) {
+            x[i] = x[0];
+            continue;
+        }
         x[i] = vf_max(vf_load(score), vf_load(score + VW));
         if (BLOCK_VECS == 4)
             x[i] = vf_max(x[i], vf_max(vf_load(score + 2 * VW), vf_load(score + 3 * VW)));
@@ -440,7 +448,8 @@ INLINE void prefetch_values(enum dtype type, const struct block_state *b, const 
                             size_t column, size_t n)
 {
     if (type == DTYPE_Q4_1)
-        prefetch_part(b, b->next.v[n / 4], column / QK_GROUP * 4 + n % 4, 4 * b->v_groups);
+        prefetch_part(b->next.v_bytes, b->next.v[n / 4], column / QK_GROUP * 4 + n % 4,
+                      4 * b->v_groups);
     else
         prefetch_lines(ahead + n * 64, 1);
 }

@@ -5,7 +5,7 @@
 
 #include "kernel/x86/vnni_begin.h"
 #include "kernel/template/attend_quant.h"
-#include "kernel/x86/attend/attend_lanes.h"
+#include "kernel/x86/attend/attend_few.h"
 
 _Static_assert(VW == ATTEND_TILE && BLOCK_TILES == 4, "4 bytes of V are of the block's 4 tiles");
 
@@ -75,7 +75,7 @@ INLINE void unpack_k_bits(unsigned bits, bool scattered, const struct block_stat
             const char *entry[4];
             UNROLL(for (size_t l = 0; l < 4; l++))
             entry[l] = row_of(b->k[t], scattered, stride, 4 * l + i);
-            prefetch_part(b, b->next.k[t], i, 4);
+            prefetch_part(b->next.k_bytes, b->next.k[t], i, 4);
             unpack_lanes(bits, b->unpacked + t * ATTEND_TILE * KV_BLOCK * blocks + i * UNPACKED_LANES,
                          4 * UNPACKED_LANES, entry, at, blocks);
         }
@@ -90,7 +90,7 @@ INLINE void unpack_v_bits(unsigned bits, bool scattered, const struct block_stat
         const char *entry[4];
         UNROLL(for (size_t l = 0; l < 4; l++))
         entry[l] = row_of(b->v[l % 2 * 2 + l / 2], scattered, stride, n);
-        prefetch_part(b, b->next.v[n / 4], n % 4, 4);
+        prefetch_part(b->next.v_bytes, b->next.v[n / 4], n % 4, 4);
         unpack_lanes(bits, b->unpacked + n * UNPACKED_LANES, ATTEND_TILE * UNPACKED_LANES, entry, at,
                      blocks);
     }
@@ -134,12 +134,16 @@ LANES_TABLE(q8_tile_scores, KV8)
 static void q8_score(struct block_state *b)
 {
     const unsigned packed = kv_entry_bits(b->a->k_type);
-    if (packed)
+    const bool few = packed && few_columns(b->a->queries, b->a->d);
+    if (packed && !few)
         unpack_k(packed, b);
     for (size_t t = 0; t < BLOCK_TILES; t++) {
         prefetch_scattered(b, packed != 0, t);
         tile_scales(b, &b->k_scales, b->k_scale + t * ATTEND_TILE, b->k[t]);
-        for_queries(packed ? q8_tile_scores_KV8 : q8_tile_scores_Q8_CHANNEL, b, t);
+        if (few)
+            FEW_PACKED(few_scores, b->a->k_type)[b->a->queries - 1](b, 0, t);
+        else
+            for_queries(packed ? q8_tile_scores_KV8 : q8_tile_scores_Q8_CHANNEL, b, t);
     }
     for (size_t t = 0; t < BLOCK_TILES; t++) /* only now, as they were prefetched last */
         tile_scales(b, &b->v_scales, b->v_scale + t * ATTEND_TILE, b->v[t]);
@@ -201,6 +205,14 @@ LANES_TABLE(q8_values, KV8)
 static void q8_value(struct block_state *b)
 {
     const unsigned packed = kv_entry_bits(b->a->v_type);
+    const size_t queries = b->queries.end - b->queries.begin;
+    if (few_columns(queries, b->a->d_v)) {
+        lanes_function *const *few =
+            packed ? FEW_PACKED(few_values, b->a->v_type) : few_values_Q8_CHANNEL;
+        for (size_t column = 0; column < b->a->d_v; column += ROW_VALUES)
+            few[queries - 1](b, b->queries.begin, column);
+        return;
+    }
     if (packed)
         unpack_v(packed, b);
     for (size_t column = 0; column < b->a->d_v; column += VW)
@@ -210,7 +222,10 @@ static void q8_value(struct block_state *b)
 static void attend_q8(const struct attend *a)
 {
     struct block_state b = open_block(a);
-    transpose_queries(&b);
+    if (kv_entry_bits(a->k_type) && few_columns(a->queries, a->d))
+        spread_queries(&b);
+    else
+        transpose_queries(&b);
     attend_blocks(&b, &(struct attend_phases){q8_score, q8_softmax, q8_value});
     end_softmax(&b);
 }
