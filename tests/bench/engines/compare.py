@@ -107,7 +107,7 @@ def main():
                 "new": request["new"], "beams": request["beams"], "cpu": cpu[0] if cpu else platform.processor(), "threads": os.environ.get("THREADS"),
                 "load_after": os.getloadavg()[0], "engines": results}
         with open(path + ".part", "w") as file:
-            json.dump(page, file, indent=1)
+            json.dump(page, file)
         os.replace(path + ".part", path)
         print(f"{model} {kind} {cell}: " + ", ".join(f"{name} {'failed' if 'error' in r else str(r['equal']) + '/' + str(r['of'])}" for name, r in results.items()), flush=True)
     for engine in engines:
