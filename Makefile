@@ -4,6 +4,8 @@ VERSION = 0.1.0
 CROSS    =
 CC       = $(CROSS)gcc
 PREFIX   = /usr/local
+# Of the library, relative to PREFIX.
+LIBDIR   = lib
 SANITIZE =
 BUILD    = build/$(if $(SANITIZE),$(if $(findstring thread,$(SANITIZE)),thread,sanitize),$(notdir $(CC)))
 LIBBMC   = $(if $(SANITIZE)$(CROSS)$(filter-out build/%,$(BUILD)),$(BUILD)/libbmc.a,lib/libbmc.a)
@@ -39,7 +41,11 @@ LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lproto
 LIBEDIT := $(shell echo '\#include <histedit.h>' | $(CC) -E - >/dev/null 2>&1 && echo -ledit)
 CMD_CPPFLAGS = $(if $(LIBEDIT),-DHAVE_LIBEDIT) -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
-JOBS     = $(shell nproc)
+JOBS    := $(shell nproc)
+# All cores unless -j says otherwise, but for goals that must not run beside others.
+ifeq ($(MAKELEVEL)$(filter clean uninstall,$(MAKECMDGOALS)),0)
+MAKEFLAGS += -j$(JOBS)
+endif
 # Test files run in parallel, two more than cores since some tests wait for processes that they stop, the longest first.
 # (Not tests within a file: Bats 1.8 waits a second for each.)
 BATS     = bats --print-output-on-failure --jobs $$(($(JOBS) + 2)) --no-parallelize-within-files
@@ -100,10 +106,13 @@ REPLAY  = $(foreach f,$(FUZZ_SRC),$(call replay_of,$f))
 WARNED  = $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(filter-out tests/bench/engines/%,$(wildcard tests/bench/*.c tests/bench/*/*.c)) $(wildcard tests/fuzz/*/*.c tests/example/*.c)
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc models.d/grimm-pard.bmc models.d/grimm-eagle.bmc models.d/grimm-eagle3.bmc models.d/grimm-mtp.bmc
 
+# A real model, which is no part of the repository: tests/real_model.sh fetches it.
+REAL    = models.d/real/SmolLM2-135M-Instruct.Q4_1.bmc
+
 # MODE:FILE:to:PATH, relative to PREFIX; LINK:to:TARGET
 SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape models.d/chat/*.jinja)
-INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(LIBBMC):to:lib/libbmc.a \
-            644:$(LIBBMC_SO):to:lib/libbmc.so.$(VERSION) 644:lib/bmc.h:to:include/bmc.h 644:lib/python/bmc.py:to:$(PYTHON_DIR)/bmc.py 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
+INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(LIBBMC):to:$(LIBDIR)/libbmc.a \
+            644:$(LIBBMC_SO):to:$(LIBDIR)/libbmc.so.$(VERSION) 644:lib/bmc.h:to:include/bmc.h 644:lib/python/bmc.py:to:$(PYTHON_DIR)/bmc.py 644:$(BUILD)/bmc.pc:to:$(LIBDIR)/pkgconfig/bmc.pc \
             $(foreach f,$(SHARED),644:$f:to:$(f:models.d/%=share/bmc/%)) \
             $(foreach f,$(wildcard man/*),644:$f:to:share/man/man$(subst .,,$(suffix $f))/$(notdir $f)) \
             $(foreach p,$(PROGRAMS),755:$(BIN)/$p:to:bin/$p \
@@ -112,13 +121,16 @@ INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(L
                 644:completions/$p.fish:to:share/fish/vendor_completions.d/$p.fish)
 # Where Debian's python3 looks for modules, relative to PREFIX.
 PYTHON_DIR := lib/python$(shell python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo 3)/dist-packages
-LINKS     = lib/$(SONAME):to:libbmc.so.$(VERSION) lib/libbmc.so:to:$(SONAME) \
+LINKS     = $(LIBDIR)/$(SONAME):to:libbmc.so.$(VERSION) $(LIBDIR)/libbmc.so:to:$(SONAME) \
             $(foreach l,$(PAGES),share/man/man3/$(subst =,:to:,$l))
+UNINSTALLED = $(foreach f,$(INSTALLED),$(lastword $(subst :to:, ,$f))) $(foreach l,$(LINKS),$(firstword $(subst :to:, ,$l)))
+# Folders that are the system's even if they are empty.
+KEPT      = $(if $(filter /usr /usr/local,$(PREFIX)),bin include lib share share/man $(PYTHON_DIR))
 # NAME.3=PAGE.3 for each function but the one that its page is called after.
 PAGES     = $(shell sed -n '/^.SH NAME/,/^.SH SYNOPSIS/s,^\(bmc_[a-z_]*\).*,\1,p; /^.SH NAME/F' man/bmc_*.3 | awk '/\// { sub(".*/", ""); page = $$0; next } $$0 ".3" != page { print $$0 ".3=" page }')
 
 .DELETE_ON_ERROR:
-.PHONY: all programs mpi demo check check-full check-arm asan tsan deps deps-mpi docs fuzz warnings format install uninstall clean help
+.PHONY: all programs mpi demo demo-real real-model check check-full check-arm asan tsan deps deps-mpi docs fuzz warnings format install uninstall clean help
 
 ## all: the programs, the libraries, the default models (what plain "make" does)
 all: programs $(LIBBMC) $(LIBBMC_SO) $(MODELS)
@@ -132,27 +144,36 @@ demo: deps
 	@$(MAKE) --no-print-directory all
 	$(BIN)/bmc-gen -m models.d/grimm.bmc -p "Once upon a time" -n 100 --temp 0.8 --echo
 
+## demo-real: the same with an answer of SmolLM2-135M-Instruct, which is downloaded (98 MB)
+demo-real: deps
+	@$(MAKE) --no-print-directory all $(REAL)
+	$(BIN)/bmc-gen -m $(REAL) --chat -p "What is the capital of France?"
+
+## real-model: download and convert SmolLM2-135M-Instruct, for tests with real models
+real-model: $(REAL)
+
 ## check: install missing packages, build, and run all tests
 check: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) all tests
-	@$(MAKE) --no-print-directory -j2 bats warnings
+	@$(MAKE) --no-print-directory all tests
+	@$(MAKE) --no-print-directory bats warnings
 
 ## check-full: the same over the full products of policies, batches and threads (long)
 check-full: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) all tests
-	@BMC_FULL=1 $(MAKE) --no-print-directory -j2 bats warnings
+	@$(MAKE) --no-print-directory all tests
+	@BMC_FULL=1 $(MAKE) --no-print-directory bats warnings
 
 # MAKEFLAGS without the job server, which a make that a test runs must not use.
 .PHONY: bats
 bats:
-	$(TEST_ENV) MAKEFLAGS='$(if $(MAKEOVERRIDES),-- $(MAKEOVERRIDES))' $(BATS) $(TESTS)
+	@rm -f $(BUILD)/real-tests
+	$(TEST_ENV) MAKEFLAGS='$(if $(MAKEOVERRIDES),-- $(MAKEOVERRIDES))' $(BATS) $(TESTS); status=$$?; cat $(BUILD)/real-tests; exit $$status
 
 ## check-arm: tests of an ARM build under qemu-user, with Debian's cross compiler
 ARM = CROSS=aarch64-linux-gnu- OPT='-O2 -g' # gcc 12 fails on one of the tests at -O3
 check-arm: deps
 	@sh tests/deps.sh arm
-	@$(MAKE) --no-print-directory -j$(JOBS) all
-	@$(MAKE) --no-print-directory -j$(JOBS) $(ARM) programs tests
+	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(ARM) programs tests
 	@sh tests/arm.sh build/aarch64-linux-gnu-gcc
 
 ## asan: the tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -162,8 +183,8 @@ asan:
 ## tsan: tests of thread teams, of growth in advance and of the public library under ThreadSanitizer
 TSAN = api api_generate api_draft api_beam api_lora api_threads threads steal prepare replica
 tsan: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) all
-	@$(MAKE) --no-print-directory -j$(JOBS) SANITIZE=thread $(TSAN:%=build/thread/tests/test_%)
+	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory SANITIZE=thread $(TSAN:%=build/thread/tests/test_%)
 	@BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath build/thread) setarch -R \
 	    bats --print-output-on-failure -f 'teams of threads|growth in advance|a replica refuses|^the public library|through the public library' tests/repo/unit.bats tests/cli/prof.bats
 
@@ -182,7 +203,7 @@ docs: $(PROGRAMS:%=$(BIN)/%)
 ## papers: remake tables and figures of the papers: build/papers/index.html (BUDGET=30m, ONLY=bmc/fig10); MODEL=any.gguf: a page about it
 .PHONY: papers
 papers:
-	@$(MAKE) --no-print-directory -j$(JOBS) all $(BUILD)/bench/papers/page
+	@$(MAKE) --no-print-directory all $(BUILD)/bench/papers/page
 	@$(if $(MODEL),sh tests/bench/papers/model.sh "$(MODEL)",sh tests/bench/papers/run.sh "$(BUDGET)" "$(ONLY)")
 
 ## fuzz: run every fuzz target for FUZZ_SECONDS (60) each; needs clang
@@ -201,16 +222,15 @@ install: all $(BUILD)/bmc.pc
 	$(Q)$(foreach f,$(INSTALLED),install -D -m $(subst :, ,$(subst :to:, $(DESTDIR)$(PREFIX)/,$f)) &&) true
 	$(Q)$(foreach l,$(LINKS),ln -sf $(lastword $(subst :to:, ,$l)) $(DESTDIR)$(PREFIX)/$(firstword $(subst :to:, ,$l)) &&) true
 
-## uninstall: remove installed files (with the same PREFIX and DESTDIR)
+## uninstall: remove installed files, and folders that are empty then (with the same PREFIX and DESTDIR)
 uninstall:
-	$(Q)rm -f $(foreach f,$(INSTALLED),$(DESTDIR)$(PREFIX)/$(lastword $(subst :to:, ,$f))) \
-	    $(foreach l,$(LINKS),$(DESTDIR)$(PREFIX)/$(firstword $(subst :to:, ,$l)))
-	$(Q)rm -f $(foreach l,$(LINKS),$(DESTDIR)$(PREFIX)/$(firstword $(subst :to:, ,$l)))
-	$(Q)for d in /families /shapes /chat ''; do rmdir $(DESTDIR)$(PREFIX)/share/bmc$$d 2>/dev/null; done; true
+	$(Q)rm -f $(UNINSTALLED:%=$(DESTDIR)$(PREFIX)/%)
+	$(Q)for d in $(patsubst %/,%,$(sort $(dir $(UNINSTALLED)))); do \
+	    until case " $(KEPT) " in *" $$d "*) ;; *) rmdir $(DESTDIR)$(PREFIX)/$${d#.} 2>/dev/null; [ $$d = . ] ;; esac; do d=$$(dirname $$d); done; done
 
 ## clean: remove all build results
 clean:
-	rm -rf build lib/libbmc.a lib/libbmc.so lib/$(SONAME) lib/bmc-mpi.so models.d/*.bmc $(PROGRAMS:%=bin/%)
+	rm -rf build lib/libbmc.a lib/libbmc.so lib/$(SONAME) lib/bmc-mpi.so models.d/*.bmc $(REAL) $(PROGRAMS:%=bin/%)
 
 ## help: this list
 help:
@@ -288,6 +308,7 @@ $(BUILD)/tests/test_abi: private LDFLAGS += -Wl,-rpath,$(abspath $(dir $(LIBBMC_
 
 # Test parts of programs, all objects but main(); bmc-spec with another backend.
 $(BUILD)/tests/test_tune_report: $(call parts_of,tune) $(BUILD)/cmd/plot.o $(CMD_SHARED)
+$(BUILD)/tests/test_tune_report: private LDFLAGS += -Wl,--wrap=sweep_plan
 $(BUILD)/tests/test_files: $(CMD_SHARED)
 $(BUILD)/tests/poisoned_spec: $(SPEC_PARTS) $(BUILD)/cmd/spec/bmc-spec.o $(CMD_SHARED) | $(BUILD)/models.d
 $(BUILD)/tests/poisoned_spec: private LDFLAGS += -rdynamic -Wl,--wrap=cpu_backend
@@ -324,6 +345,11 @@ $(foreach m,$(MODELS),$(eval $(m): $(wildcard $(m:.bmc=)/*)))
 $(MODELS): models.d/%.bmc: lib/format/bmc/bmcfile.h lib/format/bmc/bmclayout.h lib/text/tokenizer/tok_tables.h | $(BIN)/bmc-convert
 	$(BIN)/bmc-convert -q models.d/$* -o $@
 
+$(REAL): $(REAL:.bmc=.gguf) lib/format/bmc/bmcfile.h lib/format/bmc/bmclayout.h lib/text/tokenizer/tok_tables.h | $(BIN)/bmc-convert
+	$(BIN)/bmc-convert -q $< -o $@
+$(REAL:.bmc=.gguf):
+	@sh tests/real_model.sh $@
+
 # Changes with the compiler flags; all objects depend on it.
 quoted = '$(subst ','\'',$(1))'
 FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(LIB_CFLAGS) $(foreach i,$(ISAS),$(ISA_FLAGS_$(PROCESSOR)_$i)) \
@@ -353,7 +379,7 @@ $(BUILD)/cmd/opt/opt_hint.o: private CPPFLAGS += -I$(BUILD)/proto
 
 $(BUILD)/bmc.pc: lib/bmc.pc.in always
 	@mkdir -p $(@D)
-	@sed 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' $< >$@
+	@sed 's,@PREFIX@,$(PREFIX),; s,@LIBDIR@,$(LIBDIR),; s,@VERSION@,$(VERSION),' $< >$@
 
 $(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags
 	@mkdir -p $(@D)

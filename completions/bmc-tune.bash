@@ -38,7 +38,7 @@ _bmc_tune()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --shape -N --ctx-size -np --parallel --spec -d --draft --acceptance --layers --type --cache-type --alloc --attn --isa --precision -t --threads -C --cpu-mask --cores --hugepages --numa -s --seed --state --exact -r --rounds --seconds --megabytes --evict --constants --no-sweep --no-batch-knee --profile --dry-run --force --check --format -q --quiet --plot --no-config -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --shape -N --ctx-size -np --parallel --spec -d --draft --acceptance --layers --type --cache-type --alloc --attn --isa --precision -t --threads -C --cpu-mask --cores --hugepages --numa -s --seed --state --exact -r --rounds --seconds --megabytes --evict --constants --no-sweep --no-batch-knee --profile --dry-run --force --check --verbose --format -q --quiet --plot --no-config -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs missing Debian packages for building and testing. Called by `make deps`.
-# `deps.sh arm`: those for an ARM build and its tests. `deps.sh mpi`: Open MPI, unless there is another MPI.
+# `deps.sh arm`: those for an ARM build and its tests. `deps.sh mpi`: Open MPI, unless there is another MPI. `deps.sh pip`: pip,
+# unless there is one.
 set -eu
 
 packages="gcc libc6-dev binutils libopenblas0-openmp libdnnl2 libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
@@ -12,6 +13,10 @@ fi
 if [ "${1:-}" = mpi ]; then
     packages="openmpi-bin libopenmpi-dev"
     ! { command -v mpicc && command -v mpirun; } >/dev/null || exit 0
+fi
+if [ "${1:-}" = pip ]; then
+    packages="python3-pip"
+    ! python3 -m pip --version >/dev/null 2>&1 || exit 0
 fi
 
 if ! command -v dpkg-query >/dev/null 2>&1; then

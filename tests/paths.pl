@@ -22,7 +22,7 @@ for my $file (@files) {
     }
 }
 
-my $built = qr/\.bmc$|^lib\/(?:libbmc|bmc-mpi|pkgconfig)|NAME|ISA|PAPER|^program\.c$/;
+my $built = qr/\.bmc$|^models\.d\/real|^lib\/(?:libbmc|bmc-mpi|pkgconfig)|NAME|ISA|PAPER|^program\.c$/;
 my $path  = qr/(?<![\w.\/\$}<-])((?:lib|cmd|tests|man|models\.d)\/[\w.\/-]*\w)(?![\w*{(\/]|\.\w)/;
 my $word  = qr/(?<![\w.\/<-])([\w\/]*[a-z]\w*\.(?:[ch]|bats|sh|pl))\b(?!\()/;
 

@@ -125,7 +125,7 @@ struct gen {
     struct cache_types kv_types;
     struct kv_chosen_types kv_chosen;    /* those of --cache-kld */
     struct chat_sampling model_sampling; /* defaults that the model brings for chats */
-    /* True: the temperature is that of --chat, as model, options and snapshot have none. */
+    /* True: temperature and repetition penalty are those of --chat, as model, options and snapshot have no temperature. */
     bool chat_temp;
     struct snapshot *snapshot;     /* opened for --load-kv or --prompt-cache, or NULL */
     struct gen_receipts *receipts; /* of --receipt, or NULL */

@@ -175,12 +175,14 @@ static int fill_serve(struct gen *gen, struct err *err)
     struct serve *serve = &gen->serve;
     struct serve_options *to = &serve->options;
     to->given = (struct given_settings){.sampling = o->sampling, .seed = o->seed.given};
-    to->chat_defaults = chat_sampling_defaults(&gen->model_sampling);
+    to->chat_defaults = to->chat_at_temp = chat_sampling_defaults(&gen->model_sampling);
     serve->snapshot = o->load_kv ? gen->snapshot : NULL;
     gen->chat_temp = o->chat && !o->beams && !serve->snapshot && isnan(o->sampling.temp) &&
                      !gen->model_sampling.given[SAMPLING_temp];
     if (gen->chat_temp)
         to->chat_defaults.temp = CHAT_TEMP;
+    if (gen->chat_temp && !gen->model_sampling.given[SAMPLING_repeat_penalty])
+        to->chat_defaults.repeat_penalty = CHAT_REPEAT_PENALTY;
     if (resume_sampling(&to->given, o->chat ? &to->chat_defaults : &to->defaults, serve->snapshot, 0,
                         &to->sampling, err) < 0)
         return -1;

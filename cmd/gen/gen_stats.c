@@ -36,8 +36,10 @@ void gen_print_sampling(const struct gen *gen)
         (text.len || gen->chat_temp)) {
         fprintf(stderr, "sampling         = temp %g, top_k %zu, top_p %g, min_p %g", s->temp, s->top_k,
                 s->top_p, s->min_p);
+        if (s->repeat_penalty != 1)
+            fprintf(stderr, ", repeat_penalty %g", s->repeat_penalty);
         fprintf(stderr, "%s%s%s%s\n", o->chat ? "" : " for messages",
-                gen->chat_temp ? "; the temperature is the default of --chat" : "",
+                gen->chat_temp ? "; temperature and repeat_penalty are the defaults of --chat" : "",
                 text.len ? "; the model's defaults: " : "", buf_text(&text));
     }
 }

@@ -103,6 +103,9 @@ void prof_close(struct prof *prof);
 /* Maximum tokens of a sequence: the model's context; SIZE_MAX with rolling policies. */
 size_t prof_longest(const struct prof *prof);
 
+/* The most tokens of a sequence in any test. */
+size_t prof_longest_test(const struct prof *prof);
+
 /* Parses a list such as "1,8,32", of at most PROF_MAX_LIST numbers; exits with a usage error if it is anything else. */
 void prof_list(const char *text, const char *option, size_t min, size_t max, size_t *list, size_t *n);
 

@@ -50,8 +50,7 @@ static int combine(struct prof *prof, const struct axis *axis, size_t n, struct 
     return 0;
 }
 
-/* The most tokens of a sequence in any test. */
-static size_t longest_test(const struct prof *prof)
+size_t prof_longest_test(const struct prof *prof)
 {
     size_t longest = 0;
     for (size_t i = 0; i < prof->n_tests; i++)
@@ -61,10 +60,10 @@ static size_t longest_test(const struct prof *prof)
 
 static int check_tests(const struct prof *prof, struct err *err)
 {
-    return longest_test(prof) <= prof_longest(prof)
+    return prof_longest_test(prof) <= prof_longest(prof)
                ? 0
                : err_set(err, "%zu tokens (depth, prompt and generated) exceed the context of %zu",
-                         longest_test(prof), prof->report.run.config.context);
+                         prof_longest_test(prof), prof->report.run.config.context);
 }
 
 /* Measures all tests under all policies. */
@@ -181,7 +180,7 @@ static int list_memory(struct prof *prof, struct err *err)
         return -1;
     if (!prof->n_tests)
         opt_usage_error(&prof_program, "nothing to count: -p and -n are all 0");
-    o->context = o->context ? o->context : longest_test(prof);
+    o->context = o->context ? o->context : prof_longest_test(prof);
     return 0;
 }
 
@@ -210,9 +209,9 @@ static int open_memory_job(const struct prof *prof, struct memory_job *job, stru
 static int measure_memories(struct prof *prof, struct err *err)
 {
     const size_t N = prof->report.run.N;
-    if (longest_test(prof) > N)
+    if (prof_longest_test(prof) > N)
         return err_set(err, "prompt and answer have %zu tokens together, the context %zu: raise -N",
-                       longest_test(prof), N);
+                       prof_longest_test(prof), N);
     struct memory_job job;
     if (open_memory_job(prof, &job, err) < 0)
         return -1;

@@ -184,6 +184,19 @@ static int add_setup(const struct prof *prof, const struct columns *columns, str
     return rc < 0 ? -1 : buf_addf(text, err, "\n\n");
 }
 
+/* The context of bmc-prof memory, and how it follows from the options. */
+static int add_context(const struct prof *prof, struct buf *text, struct err *err)
+{
+    const size_t N = prof->report.run.N, used = prof_longest_test(prof);
+    return buf_addf(
+        text, err,
+        used == N ? "Caches for a context of %zu tokens, those of prompt (-p) and answer (-n); -N "
+                    "sets a longer one.\n\n"
+                  : "Caches for a context of %zu tokens (-N), of which prompt (-p) and answer (-n) "
+                    "fill at most %zu.\n\n",
+        N, used);
+}
+
 static int print_rows(const struct prof *prof, struct err *err)
 {
     static struct columns columns;
@@ -201,6 +214,8 @@ static int print_rows(const struct prof *prof, struct err *err)
             json_array_remove(shown, i); /* a failed row without values */
     if (brief && rc == 0)
         rc = add_setup(prof, &columns, &text, err);
+    if (brief && rc == 0 && o->command == PROF_MEMORY)
+        rc = add_context(prof, &text, err);
     if (rc == 0)
         rc = brief ? table_write_human(shown, format, &text, err)
                    : table_write(shown, NULL, format, &text, err);

@@ -20,7 +20,7 @@ static int run_tune(struct tune *tune, struct err *err)
         return -1;
     if (tune_warnings(tune, err) < 0)
         return -1;
-    return o->dry_run ? 0 : tune_save(tune, err);
+    return o->dry_run ? tune_say_end(tune, NULL, err) : tune_save(tune, err);
 }
 
 /* Checks, before measuring, that the profile and other outputs can be written. */
@@ -44,7 +44,12 @@ static int check_outputs(const struct tune *tune, struct err *err)
 
 int main(int argc, char **argv)
 {
-    struct tune_options o = {.batch = "1", .type = -1, .rounds = 7, .seconds = 60, .megabytes = 1024};
+    struct tune_options o = {.batch = "1",
+                             .type = -1,
+                             .rounds = 7,
+                             .seconds = 60,
+                             .megabytes = 1024,
+                             .format = TUNE_SUMMARY};
     struct operands operands;
     struct tune tune;
     struct err err;
@@ -56,6 +61,8 @@ int main(int argc, char **argv)
         opt_usage_error(&tune_program, "-m and --shape exclude each other");
     opt_type_check(&tune_program, o.type, o.shape);
     o.type = o.type < 0 ? DTYPE_BF16 : o.type;
+    if (o.format == TUNE_SUMMARY && (o.verbose || o.check))
+        o.format = TABLE_TEXT;
     plot_check_usage(&tune_program, o.plot);
     if (o.check && (o.dry_run || o.constants || o.plot || o.spec || o.context))
         opt_usage_error(&tune_program,

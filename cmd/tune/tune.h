@@ -15,8 +15,8 @@ struct tune_options {
     size_t threads, rounds, megabytes, evict;
     double seconds;
     struct seed seed;
-    bool exact, no_sweep, no_knee, dry_run, force, check, quiet;
-    int format;
+    bool exact, no_sweep, no_knee, dry_run, force, check, verbose, quiet;
+    int format; /* enum table_format; TUNE_SUMMARY: none is given */
     const char *plot, *cpu_mask;
     bool hugepages, numa;
 };
@@ -25,6 +25,9 @@ extern const struct program tune_program;
 
 enum { TUNE_MAX_LIST = 16, TUNE_MAX_POINTS = 2 * TUNE_MAX_LIST * TUNE_MAX_LIST };
 #define TUNE_KNEE_SHAPE "tinyllama-1.1b" /* measures the batch knee if no model is given */
+enum { TUNE_SUMMARY = -1 };
+/* How often a configuration is measured while fit and measurement disagree. */
+enum { TUNE_ATTEMPTS = 3 };
 enum tune_state { TUNE_BOTH, TUNE_COLD, TUNE_HOT };
 
 /* A result of --spec auto. */
@@ -92,7 +95,15 @@ int tune_save(struct tune *tune, struct err *err) MUST_USE;
 /* --check: 0 if the profile still suits this machine, 1 if not, -1 on errors. */
 int tune_check(struct tune *tune, struct err *err) MUST_USE;
 
+/* Prints the summary, or tables or rows in the format that is given. */
 int tune_print(const struct tune *tune, struct err *err) MUST_USE;
+
+/* Parts of what is printed: the summary, the policy of a model with its reason. */
+int tune_add_summary(const struct tune *tune, struct buf *text, struct err *err) MUST_USE;
+int tune_add_policy(struct buf *text, const struct tuned_model *model, struct err *err) MUST_USE;
+
+/* Prints the last line of summary and tables: what was written to the profile at `path`; NULL: nothing was. */
+int tune_say_end(const struct tune *tune, const char *path, struct err *err) MUST_USE;
 
 /* Writes the chart of --plot: predicted, measured and fitted times of a point over T. */
 int tune_plot(const struct tune *tune, const struct config_point *point, struct err *err) MUST_USE;

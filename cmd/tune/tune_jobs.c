@@ -346,6 +346,7 @@ int tune_points(struct tune *tune, struct err *err)
                 .others = true,
                 .exact = o->exact,
                 .rounds = o->rounds,
+                .attempts = o->force ? 1 : TUNE_ATTEMPTS,
                 .budget_s = seconds / states,
                 .progress = cli_progress,
                 .arg = &bar,

@@ -43,7 +43,8 @@ static const struct opt opts[] = {
     FLAG("dry-run", NULL, dry_run, "do not write the profile"),
     FLAG("force", NULL, force, "write the profile even where prediction and measurement disagree"),
     FLAG("check", NULL, check, "calibrate again and compare; exit 1 when the profile no longer fits this machine"),
-    ROW_FORMAT("{} (default table)"),
+    FLAG("verbose", NULL, verbose, "print tables of all that was measured, as --format table"),
+    ROW_FORMAT("tables or rows in place of the summary: {}"),
     FLAG("quiet", "q", quiet, "print nothing but errors"),
     OUTPUT("plot", NULL, OPT_WRITES_CHART, plot, "write an SVG chart of predicted and measured times over T, of the first context and batch"),
 };

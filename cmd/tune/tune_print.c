@@ -178,7 +178,7 @@ static int add_verdict(struct buf *text, const struct config_point *c, struct er
     return buf_addf(text, err, ".\n");
 }
 
-static int add_policy(struct buf *text, const struct tuned_model *model, struct err *err)
+int tune_add_policy(struct buf *text, const struct tuned_model *model, struct err *err)
 {
     if (!model || !model->policy[0])
         return 0;
@@ -213,8 +213,12 @@ int tune_warnings(const struct tune *tune, struct err *err)
     }
     if (!written || tune->options->force || tune->options->dry_run)
         return 0;
-    return err_set(err, "the profile was not written, because fit and measurement disagree: measure "
-                        "again with more --rounds on an idle machine, or write it with --force");
+    return err_set(
+        err,
+        "the profile was not written, because fit and measurement disagree, in each of %d "
+        "measurements: measure again with more --rounds on an idle machine, or write it with "
+        "--force",
+        TUNE_ATTEMPTS);
 }
 
 static int add_sentences(struct buf *text, const struct tune *tune, struct err *err)
@@ -222,7 +226,7 @@ static int add_sentences(struct buf *text, const struct tune *tune, struct err *
     for (size_t i = 0; i < tune->n_points; i++)
         if (add_verdict(text, &tune->point[i], err) < 0)
             return -1;
-    return add_policy(text, profile_model(&tune->profile, tune->key), err);
+    return tune_add_policy(text, profile_model(&tune->profile, tune->key), err);
 }
 
 static int print_brief(const struct tune *tune, struct buf *text, enum table_format format,
@@ -261,12 +265,14 @@ static int print_rows(const struct tune *tune, struct buf *text, enum table_form
 
 int tune_print(const struct tune *tune, struct err *err)
 {
-    const enum table_format format = (enum table_format)tune->options->format;
+    const struct tune_options *o = tune->options;
+    const enum table_format format = (enum table_format)o->format;
     AUTO(buf_release) struct buf text = {0};
-    if (tune->options->quiet)
+    if (o->quiet)
         return 0;
-    int rc = format == TABLE_TEXT || format == TABLE_MD ? print_brief(tune, &text, format, err)
-                                                        : print_rows(tune, &text, format, err);
+    int rc = o->format == TUNE_SUMMARY                    ? tune_add_summary(tune, &text, err)
+             : format == TABLE_TEXT || format == TABLE_MD ? print_brief(tune, &text, format, err)
+                                                          : print_rows(tune, &text, format, err);
     if (rc == 0 && text.len) {
         text_make_printable(text.data, text.len, "\t\n");
         rc = cli_put(text.data, text.len, err);

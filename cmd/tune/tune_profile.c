@@ -101,11 +101,7 @@ int tune_save(struct tune *tune, struct err *err)
         return err_set(err, "no folder for the profile: set HOME or give --profile FILE");
     if (keep_old(tune, path, err) < 0 || profile_save(&tune->profile, path, err) < 0)
         return -1;
-    if (tune->options->format == TABLE_TEXT && !tune->options->quiet) {
-        cli_say(stdout, "\n");
-        cli_say(stdout, "profile written to %s\n", path);
-    }
-    return 0;
+    return tune_say_end(tune, path, err);
 }
 
 /* ---- checking ---- */

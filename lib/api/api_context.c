@@ -221,7 +221,8 @@ static int open_serve(struct bmc_context *c, const struct bmc_options *o, struct
         copy_text(&c->models_dir, o->models_dir ? o->models_dir : ".", err) < 0 ||
         model_chat(c->model->model, &chat, err) < 0)
         return -1;
-    c->serve.options.chat_defaults = chat_sampling_defaults(&chat.sampling);
+    c->serve.options.chat_defaults = c->serve.options.chat_at_temp =
+        chat_sampling_defaults(&chat.sampling);
     chat_release(&chat);
     c->serve.options.lenient = o->lenient;
     c->serve.session = c->session;

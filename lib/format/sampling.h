@@ -87,7 +87,7 @@ enum sampling_kind {
 /* clang-format off */
 #define SAMPLING_PARAMS(X) \
 X(REAL, temp, "temp", "temperature", 0, 100, 0, "temp", "temperature", "temp", "T", \
-  "temperature; 0 is greedy decoding (default 0, with --chat the model's or 0.8)") \
+  "temperature; 0 is greedy decoding (default 0, with --chat the model's or 0.7)") \
 X(COUNT, top_k, "top_k", NULL, 0, SAMPLING_MANY, 40, "top_k", "top_k", "top-k", "K", \
   "sample from the K most likely tokens; 0 disables it (default 40)") \
 X(REAL, top_p, "top_p", NULL, 0, 1, 0.95, "top_p", "top_p", "top-p", "P", \

@@ -11,7 +11,12 @@
     with bmc.Batch(model, sequences=8, draft="draft.bmc") as batch:  # speculative decoding
         texts = batch.generate_all(["Once upon a time", "The king"], max_tokens=12)
 
-The library is found beside this file in an installation or a built checkout, by the environment variable
+    async def answer():  # agenerate, achat, astream and astream_chat are those for asyncio
+        print(await model.agenerate("Once upon a time", max_tokens=12))
+        async for text in model.astream("Once upon a time", max_tokens=12):
+            print(text, end="", flush=True)
+
+The library is found beside this file in a wheel, an installation or a built checkout, by the environment variable
 BMC_LIBRARY, or as the system's libbmc.so.0. Lists of numbers are numpy arrays if numpy can be imported.
 Settings are the members of requests of bmc-gen(1): temp, seed, stop, json_schema, regex, grammar, logprobs
 and so on.
@@ -19,14 +24,15 @@ and so on.
 Threads may share everything: calls on one object take turns, since each computes with all cores. A stream of a model has a
 session of its own, so that the model can be used while it is open; calls on a session wait until its stream has all its text.
 close() ends the calls of other threads and open streams, which then fail. What nothing refers to any more is freed. Signals
-are handled while the library computes, and an exception of a handler, as that of Ctrl-C, ends the call.
+are handled while the library computes, and an exception of a handler, as that of Ctrl-C, ends the call. A task of asyncio that is
+cancelled ends its call, too, after the pass that is computed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import ctypes
-import ctypes.util
 import json
 import operator
 import os
@@ -36,7 +42,7 @@ import threading
 import weakref
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32
 from ctypes import c_uint64, c_void_p, cast, sizeof
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, AsyncIterator, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 try:
     import numpy  # type: ignore
@@ -148,20 +154,20 @@ _FINISH = ("length", "eos", "stop", "cancelled", "error")
 
 def _find_library() -> str:
     here = os.path.dirname(os.path.abspath(__file__))
-    beside = [os.path.join(here, *parts) for parts in (("..", "libbmc.so"), ("..", "..", "libbmc.so.0"))]
+    beside = [os.path.join(here, *parts) for parts in (("libbmc.so",), ("..", "libbmc.so"), ("..", "..", "libbmc.so.0"))]
     given = os.environ.get("BMC_LIBRARY")
     if given:
         return given
     for path in beside:
         if os.path.exists(path):
             return path
-    return ctypes.util.find_library("bmc") or "libbmc.so.0"
+    return "libbmc.so.0"
 
 
 def _models_dir() -> Optional[str]:
-    """The folder with model families and chat formats of the checkout or the installation that has this file."""
+    """The folder with model families and chat formats of the wheel, the checkout or the installation that has this file."""
     here = os.path.dirname(os.path.abspath(__file__))
-    for parts in (("..", "..", "models.d"), ("..", "..", "..", "share", "bmc")):
+    for parts in (("models.d",), ("..", "..", "models.d"), ("..", "..", "..", "share", "bmc")):
         path = os.path.normpath(os.path.join(here, *parts))
         if os.path.isdir(path):
             return path
@@ -315,6 +321,16 @@ def _request(prompt: Any, max_tokens: Optional[int], settings: Mapping[str, Any]
     if max_tokens is not None:
         request["max_tokens"] = max_tokens
     return request
+
+
+def _prompted(prompt: Any, max_tokens: Optional[int], settings: Mapping[str, Any], stream: bool = True) -> Mapping[str, Any]:
+    if prompt is None:
+        raise TypeError("there is no prompt")
+    return _request(prompt, max_tokens, settings, stream)
+
+
+def _asked(messages: Any, max_tokens: Optional[int], settings: Mapping[str, Any], stream: bool = True) -> Mapping[str, Any]:
+    return _request(None, max_tokens, {**settings, "messages": _messages(messages)}, stream)
 
 
 def _given(request: Mapping[str, Any]) -> _Request:
@@ -591,9 +607,7 @@ class Model(_Handle):
 
     def stream(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Iterator[str]:
         """Yields the continuation as it is generated, see Session.stream()."""
-        if prompt is None:
-            raise TypeError("there is no prompt")
-        return self._stream(_request(prompt, max_tokens, settings, True))
+        return self._stream(_prompted(prompt, max_tokens, settings))
 
     def _stream(self, request: Mapping[str, Any]) -> Iterator[str]:
         """Has a session until the stream is closed, since the model may be used meanwhile."""
@@ -601,15 +615,51 @@ class Model(_Handle):
         return self._streamed(request)
 
     def _streamed(self, request: Mapping[str, Any]) -> Iterator[str]:
-        try:
-            session = self._idle.pop()
-        except IndexError:
-            session = self._new_session()
+        session = self._idle_session()
         try:
             yield from session._stream(request)
         finally:
-            if not self._object.closing:
-                self._idle.append(session)
+            self._done_with(session)
+
+    def _idle_session(self) -> "Session":
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._new_session()
+
+    def _done_with(self, session: "Session") -> None:
+        if not self._object.closing:
+            self._idle.append(session)
+
+    async def agenerate(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
+        """generate() for asyncio, see Session.agenerate()."""
+        return await self.session.agenerate(prompt, max_tokens, **settings)
+
+    async def achat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
+        """chat() for asyncio, see Session.agenerate()."""
+        return await self.session.achat(messages, max_tokens, **settings)
+
+    def astream(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> AsyncIterator[str]:
+        """stream() for asyncio."""
+        return self._astream(_prompted(prompt, max_tokens, settings))
+
+    def astream_chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> AsyncIterator[str]:
+        """stream_chat() for asyncio."""
+        return self._astream(_asked(messages, max_tokens, settings))
+
+    def _astream(self, request: Mapping[str, Any]) -> AsyncIterator[str]:
+        self._handle  # the model is open
+        return self._astreamed(request)
+
+    async def _astreamed(self, request: Mapping[str, Any]) -> AsyncIterator[str]:
+        session = self._idle_session()
+        stream = session._astream(request)
+        try:
+            async for piece in stream:
+                yield piece
+        finally:
+            await stream.aclose()
+            self._done_with(session)
 
     def chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
         """The answer to a conversation, see Session.chat()."""
@@ -617,7 +667,7 @@ class Model(_Handle):
 
     def stream_chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Iterator[str]:
         """Yields the text of chat() as it is generated."""
-        return self._stream(_request(None, max_tokens, {**settings, "messages": _messages(messages)}, True))
+        return self._stream(_asked(messages, max_tokens, settings))
 
     def score(self, text: Prompt) -> Any:
         """Natural logarithms of the probabilities of the tokens; NaN for the first one."""
@@ -642,7 +692,16 @@ def _caught(session: Optional["Session"], function: Optional[Callable[..., Any]]
     return int(bool(ends) or closing or session._raised is not None)
 
 
-_open_streams: List[Tuple[c_int, threading.Thread]] = []
+_Stream = Tuple[c_int, threading.Thread]  # the flag that ends it, and the thread that generates
+_open_streams: List[_Stream] = []
+
+
+def _end_stream(stream: _Stream) -> threading.Thread:
+    """Ends a stream; its thread returns soon."""
+    cancelled, worker = stream
+    cancelled.value = 1
+    _open_streams.remove(stream)
+    return worker
 
 
 @atexit.register
@@ -751,24 +810,20 @@ class Session(_Handle):
     def generate(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
         """The continuation of a text or of token ids, greedy unless settings say otherwise; without max_tokens
         up to an EOS token or a full context."""
-        if prompt is None:
-            raise TypeError("there is no prompt")
-        return self._run([_request(prompt, max_tokens, settings)])[0]
+        return self._run([_prompted(prompt, max_tokens, settings, False)])[0]
 
     def chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
         """The answer to a conversation: messages with role and content, rendered by the model's template."""
-        return self._run([_request(None, max_tokens, {**settings, "messages": _messages(messages)})])[0]
+        return self._run([_asked(messages, max_tokens, settings, False)])[0]
 
     def stream(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Iterator[str]:
         """Yields the text of generate() as it is generated; characters are complete. Closing the iterator
         cancels the rest. Other calls on the session wait until all text is there."""
-        if prompt is None:
-            raise TypeError("there is no prompt")
-        return self._stream(_request(prompt, max_tokens, settings, True))
+        return self._stream(_prompted(prompt, max_tokens, settings))
 
     def stream_chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Iterator[str]:
         """Yields the text of chat() as it is generated."""
-        return self._stream(_request(None, max_tokens, {**settings, "messages": _messages(messages)}, True))
+        return self._stream(_asked(messages, max_tokens, settings))
 
     def _stream(self, request: Mapping[str, Any]) -> Iterator[str]:
         self._handle  # is open
@@ -776,32 +831,7 @@ class Session(_Handle):
 
     def _streamed(self, request: Mapping[str, Any]) -> Iterator[str]:
         pieces: "queue.SimpleQueue[Union[str, BaseException, None]]" = queue.SimpleQueue()
-        cancelled = c_int(0)
-
-        def take(_arg: Any, _request: int, text: Any, length: int, _ids: Any, _n: int) -> int:
-            if length:
-                pieces.put(ctypes.string_at(text, length).decode())
-            return cancelled.value
-
-        def run() -> None:
-            lock = self._object.lock
-            try:
-                while not lock.acquire(timeout=0.05):  # whoever has it may wait for this thread
-                    if cancelled.value:
-                        return pieces.put(None)
-                try:
-                    self._run([request], take, cancelled)
-                finally:
-                    lock.release()
-                pieces.put(None)
-            except BaseException as error:  # for the thread that reads
-                ended = cancelled.value and not self._object.closing  # by the reader or the end of the process, not by close()
-                pieces.put(None if ended else error)
-
-        worker = threading.Thread(target=run, daemon=True)
-        stream = (cancelled, worker)
-        _open_streams.append(stream)
-        worker.start()
+        stream = self._start(request, c_int(0), pieces.put)
         try:
             while True:
                 piece = pieces.get()
@@ -811,9 +841,88 @@ class Session(_Handle):
                     raise piece
                 yield piece
         finally:
+            _end_stream(stream).join()
+
+    def _start(self, request: Mapping[str, Any], cancelled: c_int, put: Callable[[Any], Any]) -> _Stream:
+        """Generates in a thread, which gives its text to `put` piece by piece, then None or an exception."""
+        def take(_arg: Any, _request: int, text: Any, length: int, _ids: Any, _n: int) -> int:
+            if length:
+                put(ctypes.string_at(text, length).decode())
+            return cancelled.value
+
+        def run() -> None:
+            lock = self._object.lock
+            try:
+                while not lock.acquire(timeout=0.05):  # whoever has it may wait for this thread
+                    if cancelled.value:
+                        return put(None)
+                try:
+                    self._run([request], take, cancelled)
+                finally:
+                    lock.release()
+                put(None)
+            except BaseException as error:  # for the thread that reads
+                ended = cancelled.value and not self._object.closing  # by the reader or the end of the process, not by close()
+                put(None if ended else error)
+
+        worker = threading.Thread(target=run, daemon=True)
+        stream = (cancelled, worker)
+        _open_streams.append(stream)
+        worker.start()
+        return stream
+
+    async def agenerate(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
+        """generate() for asyncio: other tasks run meanwhile. If the task is cancelled, so is the call, after the pass that is
+        computed. Calls on one session take turns, also those of tasks: Batch.run() computes several together."""
+        return await self._arun(_prompted(prompt, max_tokens, settings, False))
+
+    async def achat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
+        """chat() for asyncio, as agenerate()."""
+        return await self._arun(_asked(messages, max_tokens, settings, False))
+
+    async def _arun(self, request: Mapping[str, Any]) -> Completion:
+        cancelled = c_int(0)
+        call = asyncio.get_running_loop().run_in_executor(None, self._run, [request], None, cancelled)
+        try:
+            return (await asyncio.shield(call))[0]
+        except asyncio.CancelledError:
             cancelled.value = 1
-            _open_streams.remove(stream)
-            worker.join()
+            call.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody waits for it
+            raise
+
+    def astream(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> AsyncIterator[str]:
+        """stream() for asyncio: `async for text in session.astream(..)`."""
+        return self._astream(_prompted(prompt, max_tokens, settings))
+
+    def astream_chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> AsyncIterator[str]:
+        """stream_chat() for asyncio."""
+        return self._astream(_asked(messages, max_tokens, settings))
+
+    def _astream(self, request: Mapping[str, Any]) -> AsyncIterator[str]:
+        self._handle  # is open
+        return self._astreamed(request)
+
+    async def _astreamed(self, request: Mapping[str, Any]) -> AsyncIterator[str]:
+        loop, cancelled = asyncio.get_running_loop(), c_int(0)
+        pieces: "asyncio.Queue[Union[str, BaseException, None]]" = asyncio.Queue()
+
+        def put(piece: Union[str, BaseException, None]) -> None:
+            try:
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+            except RuntimeError:  # the loop is closed
+                cancelled.value = 1
+
+        stream = self._start(request, cancelled, put)
+        try:
+            while True:
+                piece = await pieces.get()
+                if piece is None:
+                    return
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+        finally:
+            await loop.run_in_executor(None, _end_stream(stream).join)
 
     def render(self, messages: Messages, **settings: Any) -> str:
         """The text of a conversation, as the model's chat template writes it."""

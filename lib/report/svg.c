@@ -38,13 +38,31 @@ static utf8proc_int32_t next_char(const char **at)
     return bad ? REPLACEMENT : code;
 }
 
-/* Display width of a text in columns; wide characters count twice. */
-static size_t text_columns(const char *text)
+/* Widths of the characters from blank to tilde in DejaVu Sans, in hundredths of the font size. Verdana has the same, Arial is
+ * narrower. */
+static const unsigned char widths[] = {
+    32, 41, 46, 84, 64, 96, 78, 28, 40,  40, 50, 84, 32, 37, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64,
+    64, 64, 34, 34, 84, 84, 84, 54, 100, 69, 69, 70, 78, 64, 58, 78, 76, 30, 30, 66, 56, 87, 75, 79,
+    61, 79, 70, 64, 62, 74, 69, 99, 69,  62, 69, 40, 34, 40, 84, 50, 50, 62, 64, 55, 64, 62, 36, 64,
+    64, 28, 28, 58, 28, 98, 64, 62, 64,  64, 42, 53, 40, 64, 60, 82, 60, 60, 53, 64, 34, 64, 84};
+
+/* Bold characters are wider, 1.1 times on average. */
+static const double BOLD_WIDTH = 1.16;
+
+/* Width of a character at font size 1; wide characters of other scripts are an em. */
+static double char_width(utf8proc_int32_t code)
 {
-    size_t columns = 0;
+    const size_t at = (size_t)code - ' ';
+    return at < ARRAY_LEN(widths) ? widths[at] / 100.0 : 0.65 * utf8proc_charwidth(code);
+}
+
+/* Width of a text in pixels, or a bit more. */
+static double text_width(const char *text, double size)
+{
+    double width = 0;
     while (*text)
-        columns += (size_t)utf8proc_charwidth(next_char(&text));
-    return columns;
+        width += char_width(next_char(&text));
+    return width * size;
 }
 
 static void pen_char(struct pen *pen, utf8proc_int32_t code)
@@ -59,14 +77,14 @@ static void pen_char(struct pen *pen, utf8proc_int32_t code)
         pen_put(pen, "%.*s", (int)utf8proc_encode_char(code, bytes), (const char *)bytes);
 }
 
-/* Writes a text, escaped and truncated to `width` columns. */
-static void pen_text(struct pen *pen, const char *text, size_t width)
+/* Writes a text, escaped, and truncated to `room` pixels. */
+static void pen_text(struct pen *pen, const char *text, double size, double room)
 {
-    const bool whole = text_columns(text) <= width;
-    for (size_t used = 0; *text;) {
+    const bool whole = text_width(text, size) <= room;
+    for (double used = size; *text;) { /* that of the ellipsis */
         const utf8proc_int32_t code = next_char(&text);
-        used += (size_t)utf8proc_charwidth(code);
-        if (!whole && used + 1 > width) {
+        used += char_width(code) * size;
+        if (!whole && used > room) {
             pen_put(pen, "\xe2\x80\xa6");
             return;
         }
@@ -74,22 +92,43 @@ static void pen_text(struct pen *pen, const char *text, size_t width)
     }
 }
 
-/* Writes an SVG text element at (x, y), truncated to `width` columns. `anchor` is start, middle or
- * end; `attributes` are further XML attributes. */
-static void pen_label(struct pen *pen, double x, double y, const char *anchor, const char *attributes,
-                      const char *text, size_t width)
+/* How a label is written. */
+struct style {
+    const char *anchor; /* start, middle or end */
+    double size;        /* of the font, in pixels */
+    const char *more;   /* further XML attributes, or NULL */
+};
+
+/* Writes an SVG text element at (x, y), truncated to `room` pixels. */
+static void pen_label(struct pen *pen, double x, double y, struct style style, const char *text,
+                      double room)
 {
-    pen_put(pen, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" %s>", x, y, anchor, attributes);
-    pen_text(pen, text, width);
+    pen_put(pen, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%.3g\"%s%s>", x, y,
+            style.anchor, style.size, style.more ? " " : "", style.more ? style.more : "");
+    pen_text(pen, text, style.size, room);
     pen_put(pen, "</text>\n");
+}
+
+/* The font size, `most` or down to 9, in which a text has `room` pixels. */
+static double size_that_fits(const char *text, double most, double room)
+{
+    return fmax(most * fmin(1, room / fmax(text_width(text, most), 1)), 9);
 }
 
 /* ---- layout ---- */
 
-/* Layout in pixels; COLUMN is the mean width of a character. Series with more than MOST_POINTS
- * points are drawn without dots, error bars and values. */
-enum { USUAL_WIDTH = 900, AREA = 360, LEFT = 80, RIGHT = 30, ROW = 18, COLUMN = 8, MOST_POINTS = 65 };
-enum { PANEL = 110, PANEL_GAP = 34, BAR_NAME_COLUMNS = 120 };
+/* Layout in pixels. Series with more than MOST_POINTS points are drawn without dots, error bars and values. */
+enum {
+    USUAL_WIDTH = 900,
+    AREA = 360,
+    LEFT = 80,
+    RIGHT = 30,
+    EDGE = 5,
+    ROW = 18,
+    FONT = 13,
+    MOST_POINTS = 65
+};
+enum { PANEL = 110, PANEL_GAP = 34, BAR_NAME = 960 };
 
 /* The y axis ends at most at these multiples of the largest plotted value: longer error bars
  * (MAX_SPREAD) and larger maxima (MAX_MAXIMA) are cut off, so that outliers do not flatten the
@@ -112,12 +151,15 @@ struct svg_frame {
     double x_min, x_max, y_max, hi_max, maxima_max;
     bool cut;           /* a spread exceeds the axis */
     bool cut_maxima;    /* a maximum exceeds the axis */
-    size_t bar_columns; /* width of the longest name of a bar, in characters */
+    double bar_name;    /* width of the longest name of a bar */
     double bar_angle;   /* degrees by which names are rotated; 0: they are horizontal */
     double first, step; /* y of the first panel's top, distance between panels' tops */
 };
 
 static int width_of(const struct svg_plot *p) { return p->width ? p->width : USUAL_WIDTH; }
+
+/* Pixels right of x that a label may have. */
+static double room_at(const struct svg_plot *p, double x) { return width_of(p) - EDGE - x; }
 
 static size_t series_of_panel(const struct svg_plot *p)
 {
@@ -207,7 +249,7 @@ static void put_y_axis(struct pen *pen, const struct svg_frame *f)
         snprintf(number, sizeof number, "%.6g", i * tick);
         pen_put(pen, "<path d=\"M%d %.1fH%d\" stroke=\"%s\"/>\n", LEFT, y, f->width - RIGHT,
                 i ? "#ddd" : "#444");
-        pen_label(pen, LEFT - 11, y + 5, "end", "", number, 12);
+        pen_label(pen, LEFT - 11, y + 5, (struct style){"end", FONT, NULL}, number, LEFT - 11);
     }
 }
 
@@ -216,7 +258,7 @@ static void put_y_name(struct pen *pen, const struct svg_frame *f)
     const double middle = (f->first + f->bottom) / 2;
     char turned[96];
     snprintf(turned, sizeof turned, "transform=\"rotate(-90 20 %.1f)\"", middle);
-    pen_label(pen, 20, middle, "middle", turned, f->plot->y_name, AREA / COLUMN);
+    pen_label(pen, 20, middle, (struct style){"middle", FONT, turned}, f->plot->y_name, AREA);
 }
 
 static void put_x_tick(struct pen *pen, const struct svg_frame *f, double x)
@@ -224,7 +266,9 @@ static void put_x_tick(struct pen *pen, const struct svg_frame *f, double x)
     char number[64];
     snprintf(number, sizeof number, "%.10g", x);
     pen_put(pen, "<path d=\"M%.1f %.1fv5\" stroke=\"#444\"/>\n", x_of(f, x), f->bottom);
-    pen_label(pen, x_of(f, x), f->bottom + 21, "middle", "", number, 14);
+    const double room = fmin(x_of(f, x), room_at(f->plot, x_of(f, x)));
+    const struct style style = {"middle", size_that_fits(number, FONT, 2 * room), NULL};
+    pen_label(pen, x_of(f, x), f->bottom + 21, style, number, 2 * room);
 }
 
 static void put_x_ticks(struct pen *pen, const struct svg_frame *f)
@@ -246,16 +290,16 @@ static void layout_names(struct svg_frame *f)
 {
     const struct svg_plot *p = f->plot;
     for (size_t i = 0; i < p->n_bars; i++)
-        f->bar_columns = size_max(f->bar_columns, size_min(text_columns(p->bar[i]), BAR_NAME_COLUMNS));
-    const double room = LEFT + slot_of(f) / 2 - 12, length = (double)(f->bar_columns * COLUMN);
-    if (length > slot_of(f))
+        f->bar_name = fmax(f->bar_name, fmin(text_width(p->bar[i], FONT), BAR_NAME));
+    const double room = LEFT + slot_of(f) / 2 - 12, length = f->bar_name;
+    if (length > slot_of(f) - EDGE)
         f->bar_angle = length * cos(35 * DEGREE) <= room ? 35 : acos(room / length) / DEGREE;
 }
 
 /* Height in pixels that the names of bars need beyond one line. */
 static double names_height(const struct svg_frame *f)
 {
-    return f->plot->bar ? (double)(f->bar_columns * COLUMN) * sin(f->bar_angle * DEGREE) : 0;
+    return f->plot->bar ? f->bar_name * sin(f->bar_angle * DEGREE) : 0;
 }
 
 static void put_bar_names(struct pen *pen, const struct svg_frame *f)
@@ -266,7 +310,8 @@ static void put_bar_names(struct pen *pen, const struct svg_frame *f)
         if (f->bar_angle > 0)
             snprintf(turned, sizeof turned, "transform=\"rotate(-%.0f %.1f %.1f)\"", f->bar_angle, x,
                      y);
-        pen_label(pen, x, y, *turned ? "end" : "middle", turned, f->plot->bar[i], BAR_NAME_COLUMNS);
+        pen_label(pen, x, y, (struct style){*turned ? "end" : "middle", FONT, turned}, f->plot->bar[i],
+                  BAR_NAME);
     }
 }
 
@@ -322,8 +367,10 @@ static void put_point(struct pen *pen, const struct svg_frame *f, const struct s
                 y_of(f, s->y[i]), colour);
     snprintf(number, sizeof number, fabs(s->y[i]) < 1000 ? "%.3g" : "%.0f", s->y[i]);
     /* label next to the point, not above its spread */
+    const bool left = text_width(number, 12) > room_at(f->plot, x_of(f, x) + 8);
     if (s->draw & SVG_VALUES)
-        pen_label(pen, x_of(f, x) + 8, y_of(f, s->y[i]) + 4, "start", "font-size=\"12\"", number, 12);
+        pen_label(pen, x_of(f, x) + (left ? -8 : 8), y_of(f, s->y[i]) + 4,
+                  (struct style){left ? "end" : "start", 12, NULL}, number, LEFT);
 }
 
 /* Draws a series of maxima as rings; as triangles at the top if they are above the axis. */
@@ -391,29 +438,25 @@ static void put_marks(struct pen *pen, const struct svg_frame *f)
     const struct svg_plot *p = f->plot;
     bool to_left = false;
     for (size_t i = 0; i < p->n_marks; i++)
-        to_left = to_left ||
-                  x_of(f, p->mark[i].x) + (double)(text_columns(p->mark[i].label) * COLUMN) > f->width;
+        to_left = to_left || text_width(p->mark[i].label, FONT) > room_at(p, x_of(f, p->mark[i].x) + 5);
     for (size_t i = 0; i < p->n_marks; i++) {
         const double x = x_of(f, p->mark[i].x), y = y_of(f, p->mark[i].y);
         const size_t rank = rank_of(p, i), row = to_left ? rank : p->n_marks - 1 - rank;
         const double label = f->top - 8 - (double)(row * ROW);
-        const bool left = to_left && x - (double)(text_columns(p->mark[i].label) * COLUMN) > 0;
+        const bool left = to_left && text_width(p->mark[i].label, FONT) < x - 5;
         pen_put(pen, "<path d=\"M%.1f %.1fV%.1f\" stroke=\"#444\" stroke-dasharray=\"2 3\"/>\n", x,
                 f->bottom, label - 9);
         pen_put(pen,
                 "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"none\" stroke=\"#444\" "
                 "stroke-width=\"1.5\"/>\n",
                 x, y);
-        pen_label(pen, left ? x - 5 : x + 5, label, left ? "end" : "start", "font-size=\"13\"",
-                  p->mark[i].label, 40);
+        pen_label(pen, left ? x - 5 : x + 5, label, (struct style){left ? "end" : "start", FONT, NULL},
+                  p->mark[i].label, left ? x - 5 : room_at(p, x + 5));
     }
 }
 
-/* Width of a legend entry in pixels. */
-static double legend_width(const struct svg_series *s)
-{
-    return 52 + (double)(size_min(text_columns(s->name), 60) * COLUMN);
-}
+/* Width of a legend entry in pixels, with the distance to the next one. */
+static double legend_width(const struct svg_series *s) { return 52 + text_width(s->name, FONT); }
 
 /* Draws the legend at y and returns its number of lines; with pen NULL, only counts them. */
 static size_t put_legend(struct pen *pen, const struct svg_plot *p, double y)
@@ -425,7 +468,7 @@ static size_t put_legend(struct pen *pen, const struct svg_plot *p, double y)
         const char *colour = colour_of(p, k);
         if (k >= series_of_panel(p))
             continue;
-        if (x > LEFT && x + legend_width(s) > width_of(p)) {
+        if (x > LEFT && legend_width(s) > room_at(p, x)) {
             x = LEFT;
             y += ROW + 2;
             lines++;
@@ -448,31 +491,34 @@ static size_t put_legend(struct pen *pen, const struct svg_plot *p, double y)
             pen_put(pen, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"none\" stroke=\"%s\"/>\n",
                     x + 13, y - 5, colour);
         if (pen)
-            pen_label(pen, x + 33, y, "start", "font-size=\"13\"", s->name, 60);
+            pen_label(pen, x + 33, y, (struct style){"start", FONT, NULL}, s->name, room_at(p, x + 33));
         x += legend_width(s);
     }
     return lines;
 }
 
+/* Writes a line above the plot, smaller if it is long. */
+static void put_note(struct pen *pen, const struct svg_frame *f, double y, const char *note)
+{
+    const double room = room_at(f->plot, LEFT);
+    pen_label(pen, LEFT, y, (struct style){"start", size_that_fits(note, 12.5, room), "fill=\"#444\""},
+              note, room);
+}
+
 static void put_title(struct pen *pen, const struct svg_frame *f)
 {
-    static const char note[] = "font-size=\"12.5\" fill=\"#444\"";
     const struct svg_plot *p = f->plot;
+    const double room = room_at(p, LEFT) / BOLD_WIDTH;
+    const struct style bold = {"start", size_that_fits(p->title, 17, room), "font-weight=\"bold\""};
     double y = 30;
-    char font[64];
-    const double columns = 76.0 * f->width / USUAL_WIDTH;
-    /* titles that contain file names are long: shrink the font */
-    const double size = 17 * columns / fmax((double)text_columns(p->title), columns);
-    snprintf(font, sizeof font, "font-size=\"%.1f\" font-weight=\"bold\"", fmax(size, 9));
-    pen_label(pen, LEFT, y, "start", font, p->title, 143);
+    pen_label(pen, LEFT, y, bold, p->title, room);
     for (size_t i = 0; i < SVG_NOTES && p->note[i]; i++)
-        pen_label(pen, LEFT, y += ROW, "start", note, p->note[i], 120);
+        put_note(pen, f, y += ROW, p->note[i]);
     if (f->cut)
-        pen_label(pen, LEFT, y + ROW, "start", note, "Spread that reaches the top continues beyond it.",
-                  120);
+        put_note(pen, f, y + ROW, "Spread that reaches the top continues beyond it.");
     if (f->cut_maxima)
-        pen_label(pen, LEFT, y + ROW * (1 + f->cut), "start", note,
-                  "Triangles at the top are slower than the axis shows.", 120);
+        put_note(pen, f, y + ROW * (1 + f->cut),
+                 "Triangles at the top are slower than the axis shows.");
 }
 
 /* Draws a dashed horizontal line at value y, with its name in the right margin, `above` pixels
@@ -484,8 +530,8 @@ static void put_level(struct pen *pen, const struct svg_frame *f, double y, cons
         return;
     pen_put(pen, "<path d=\"M%d %.1fH%d\" stroke=\"#444\" stroke-dasharray=\"5 4\"/>\n", LEFT,
             y_of(f, y), f->width - RIGHT);
-    pen_label(pen, f->width - RIGHT + 7, y_of(f, y) + 3 - above, "start",
-              "font-size=\"10\" fill=\"#444\"", name, 4);
+    pen_label(pen, f->width - RIGHT + 7, y_of(f, y) + 3 - above,
+              (struct style){"start", 10, "fill=\"#444\""}, name, RIGHT - 7);
 }
 
 /* Draws a panel's name and the dashed lines of its p50 and p95, keeping the names of close lines
@@ -496,7 +542,8 @@ static void put_panel(struct pen *pen, const struct svg_frame *f, const struct s
     const double between = is_finite_value(panel->p50) && is_finite_value(panel->p95)
                                ? y_of(f, panel->p50) - y_of(f, panel->p95)
                                : APART;
-    pen_label(pen, LEFT, f->top - 8, "start", "font-weight=\"bold\"", panel->name, 110);
+    pen_label(pen, LEFT, f->top - 8, (struct style){"start", FONT, "font-weight=\"bold\""}, panel->name,
+              room_at(f->plot, LEFT) / BOLD_WIDTH);
     put_level(pen, f, panel->p50, "p50", 0);
     put_level(pen, f, panel->p95, "p95", fmax(APART - between, 0));
 }
@@ -522,12 +569,8 @@ static void find_range(struct svg_frame *f, size_t k)
 
 static struct svg_frame frame_of(const struct svg_plot *p)
 {
-    struct svg_frame f = {.plot = p,
-                          .width = width_of(p),
-                          .x_min = INFINITY,
-                          .x_max = -INFINITY,
-                          .top = 44,
-                          .bar_columns = 1};
+    struct svg_frame f = {
+        .plot = p, .width = width_of(p), .x_min = INFINITY, .x_max = -INFINITY, .top = 44};
     for (size_t k = 0; k < p->n_series; k++)
         find_range(&f, k);
     if (p->bar || !(f.x_min <= f.x_max)) { /* x counts bars; or there are no points */
@@ -582,7 +625,7 @@ int svg_draw(const struct svg_plot *p, struct buf *out, struct err *err)
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d "
             "%.0f\" " SVG_FONT ">\n<title>",
             f.width, f.height, f.width, f.height);
-    pen_text(&pen, p->title, 400);
+    pen_text(&pen, p->title, 1, 400);
     pen_put(&pen, "</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n");
     put_title(&pen, &f);
     put_y_name(&pen, &f);
@@ -590,8 +633,8 @@ int svg_draw(const struct svg_plot *p, struct buf *out, struct err *err)
         put_bar_names(&pen, &f);
     else
         put_x_ticks(&pen, &f);
-    pen_label(&pen, (LEFT + f.width - RIGHT) / 2.0, axis, "middle", "", p->x_name,
-              (size_t)(f.width - LEFT) / COLUMN);
+    pen_label(&pen, (LEFT + f.width - RIGHT) / 2.0, axis, (struct style){"middle", FONT, NULL},
+              p->x_name, f.width - LEFT - RIGHT);
     for (size_t panel = 0; panel < size_max(p->n_panels, 1); panel++)
         put_area(&pen, &f, panel);
     put_marks(&pen, &f);

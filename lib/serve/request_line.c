@@ -9,7 +9,13 @@ static const struct sampler_options *sampling_defaults_of(const struct serve *se
                                                           const struct request *request)
 {
     const struct serve_options *o = &serve->options;
-    return o->chat || json_object_get(request->root, "messages") ? &o->chat_defaults : &o->defaults;
+    const json_t *root = request->root;
+    if (!o->chat && !json_object_get(root, "messages"))
+        return &o->defaults;
+    return json_is_number(json_object_get(root, "temp")) ||
+                   json_is_number(json_object_get(root, "temperature"))
+               ? &o->chat_at_temp
+               : &o->chat_defaults;
 }
 
 /* Makes the request resume a sequence of the snapshot. Found by the request's own id, the sequence

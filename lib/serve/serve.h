@@ -22,8 +22,8 @@ struct serve_options {
     bool lenient;                    /* ignore unknown JSON fields of requests */
     struct given_settings given;     /* sampling settings and seed that the user gave */
     struct sampler_options sampling; /* sampling settings of the run */
-    /* defaults that given settings and those of snapshots override: of texts, and of chats */
-    struct sampler_options defaults, chat_defaults;
+    /* defaults that given settings and those of snapshots override: of texts; of chats; of requests of chats that give a temperature */
+    struct sampler_options defaults, chat_defaults, chat_at_temp;
 };
 
 /* State common to all requests of a run. */

@@ -117,6 +117,21 @@ static int measure_point(const struct tune_run *run, const struct config_point_p
     return rc;
 }
 
+/* Measures a point, again with twice the rounds where fit and measurement contradict each other: other processes, and
+ * too few rounds, are the usual causes. */
+static int settle_point(const struct tune_run *run, struct config_point_plan plan,
+                        struct config_point *point, struct err *err)
+{
+    do {
+        choose_T(point); /* a measurement has replaced them by those that the cache allows */
+        if (measure_point(run, &plan, point, err) < 0)
+            return -1;
+        point->attempts++;
+        plan.rounds = size_min(2 * plan.rounds, FIT_MAX_ROUNDS);
+    } while (config_point_contradicts(point) && point->attempts < plan.attempts);
+    return 0;
+}
+
 int config_point_make(const struct tune_run *given, const struct profile *profile,
                       const struct config_point_plan *plan, struct config_point *point, struct err *err)
 {
@@ -144,7 +159,7 @@ int config_point_make(const struct tune_run *given, const struct profile *profil
         point->refusal = "the cache does not fit in memory";
     else if (plan->N < 4)
         point->refusal = "too few T to compare";
-    return point->refusal ? 0 : measure_point(&run, plan, point, err);
+    return point->refusal ? 0 : settle_point(&run, *plan, point, err);
 }
 
 bool config_point_contradicts(const struct config_point *point)

@@ -21,7 +21,9 @@ struct config_point_plan {
     bool others; /* measure the policies of enum point_policy, too */
     bool exact;  /* time every step instead of a sample */
     size_t rounds;
-    double budget_s; /* approximate time limit; 0: none */
+    size_t
+        attempts; /* at most, while fit and measurement contradict each other, each with twice the rounds */
+    double budget_s; /* approximate time limit of an attempt; 0: none */
     void (*progress)(void *arg, size_t done, size_t total);
     void *arg;
 };
@@ -45,6 +47,7 @@ struct config_point {
     const char *refusal; /* why nothing was measured, or NULL */
     bool measured;
     size_t rounds, batch_run;
+    size_t attempts;        /* measurements; the last one counts */
     bool in_fit[SWEEP_MAX]; /* T is within a factor of 8 of the one used */
     struct regret regret;   /* slowdown by the T used against the best T in in_fit */
     struct config_point_time other[POINT_POLICIES];

@@ -98,6 +98,52 @@ python_here() {
     assert_output passed
 }
 
+@test "Python: asyncio: the same texts, other tasks meanwhile, cancelled tasks" {
+    python_here
+    run /usr/bin/python3 "$ROOT/tests/unit/api/python_async.py" "$(model grimm)" "$template"
+    assert_success
+    assert_output passed
+}
+
+@test "Python: a wheel has the library and what models need; a source distribution has what the library is made of" {
+    python_here
+    if sanitized; then skip "the library needs its sanitizer"; fi
+    unset BMC_LIBRARY
+    made() { MAKEFLAGS= /usr/bin/python3 -c "import build_backend; print(build_backend.$1('.'))" | tail -n 1; }
+    wheel=$(made build_wheel)
+    [[ $wheel =~ ^bmc-[0-9.]+-py3-none-linux_[a-z0-9_]+\.whl$ ]] || fail "$wheel"
+    /usr/bin/python3 -m zipfile -e "$wheel" site
+    while IFS=, read -r name hash size; do
+        assert_equal "$name $hash $size" "$name sha256=$(sha256sum <"site/$name" | cut -c 1-64 | tr a-f A-F | basenc -d --base16 | basenc --base64url | tr -d =) $(stat -c %s "site/$name")"
+    done < <(head -n 4 site/*.dist-info/RECORD)
+    assert_equal "$(cut -d, -f 1 site/*.dist-info/RECORD | sort)" "$(cd site && find . -type f | cut -c 3- | sort)"
+    cp site/bmc/libbmc.so own.so
+    PYTHONPATH=$PWD/site run /usr/bin/python3 -c 'import bmc, sys; print(bmc.Model(sys.argv[1]).generate("Once upon a time", max_tokens=12)); print([l.split()[-1] for l in open("/proc/self/maps") if "libbmc" in l][0])' "$(model grimm)"
+    assert_success
+    assert_output "$(bmc-gen -q -m "$(model grimm)" -p 'Once upon a time' -n 12)
+$PWD/site/bmc/libbmc.so"
+    assert_equal "$(find site/bmc/models.d -name '*.jinja' | wc -l)" "$(ls "$ROOT"/models.d/chat/*.jinja | wc -l)"
+    sdist=$(made build_sdist)
+    tar -xf "$sdist"
+    [ -s "${sdist%.tar.gz}/PKG-INFO" ]
+    # What make would compile is there.
+    assert_equal "$(make -C "${sdist%.tar.gz}/src" -s --no-print-directory -n lib/libbmc.so BUILD=b CC=gcc 2>&1 | grep -oE 'lib/[a-z0-9_/]+\.(c|proto)' | sort -u)" \
+        "$(make -C "$ROOT" -s --no-print-directory -n lib/libbmc.so BUILD="$PWD/b" LIBBMC="$PWD/libbmc.a" CC=gcc 2>&1 | grep -oE 'lib/[a-z0-9_/]+\.(c|proto)' | sort -u)"
+}
+
+@test "Python: pip installs it into a new virtual environment" {
+    [ -n "$BMC_FULL" ] || skip "BMC_FULL=1 runs pip"
+    python_here
+    if sanitized; then skip "the library needs its sanitizer"; fi
+    /usr/bin/python3 -m pip --version >/dev/null 2>&1 || skip "no pip here"
+    unset BMC_LIBRARY PYTHONPATH
+    /usr/bin/python3 -m venv --without-pip env
+    MAKEFLAGS= /usr/bin/python3 -m pip -q --disable-pip-version-check --python env/bin/python install "$ROOT/lib/python"
+    run env/bin/python -c 'import bmc, sys; print(bmc.__file__); print(bmc.Model(sys.argv[1]).generate("Once upon a time", max_tokens=12))' "$(model grimm)"
+    assert_output --regexp "^$PWD/env/lib/python3[^/]*/site-packages/bmc/__init__.py
+$(bmc-gen -q -m "$(model grimm)" -p 'Once upon a time' -n 12)\$"
+}
+
 @test "Python: wrong arguments, threads, signals, models that are dropped, the end of the process" {
     python_here
     run /usr/bin/python3 "$ROOT/tests/unit/api/python_misuse.py" "$(model grimm)" "$template" "$PWD"

@@ -88,9 +88,20 @@ T_of() { # OPTION..: "T T_from policy policy_from"
     [ ! -e "$XDG_CONFIG_HOME/bmc" ]
 }
 
+@test "without a format, at most 15 lines, the last of which says where the result is" {
+    tiny
+    tune --shape ./tiny.shape -N 32,40,64 -np 1,2,3,4,5 --no-batch-knee --no-sweep --profile ./p
+    [ "${#lines[@]}" -le 15 ] || fail "$output"
+    assert_line --partial '(2 more batch sizes: --verbose)'
+    assert_line --regexp '^Rates at N = 64, f32 cache, attention fused: [0-9.e+]+ elements copied and [0-9.e+]+ multiply-accumulates per second\.$'
+    assert_regex "${lines[-1]}" '^T [0-9]+( to [0-9]+)?: written to \./p; nothing else to do$'
+    tune --shape ./tiny.shape -N 64 --no-batch-knee --no-sweep --state hot --constants ./p --profile ./p
+    assert_equal "${lines[-1]}" 'rates: written to ./p; nothing else to do'
+}
+
 @test "tables and Markdown have the same content" {
     tiny
-    tune --shape ./tiny.shape -N 32 --state cold --dry-run --layers 1
+    tune --shape ./tiny.shape -N 32 --state cold --dry-run --layers 1 --verbose
     assert_output --partial "Rates by bytes of K and V:"
     assert_output --regexp 'N = 32, batch 1, cold: use T = [0-9]+; '
     assert_output --partial "tokens take at most 1.15 times as long as one"

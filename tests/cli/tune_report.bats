@@ -11,7 +11,7 @@ setup_file() {
 }
 
 # bmc-tune with figures in which bmc, possibly reserve, or clearly reserve is the fastest, or fit and measurement disagree.
-says() { # bmc|perhaps|reserve|doubtful PROFILE FORMAT [force|quiet|dry-run]
+says() { # bmc|perhaps|reserve|doubtful PROFILE summary|FORMAT [force|quiet|dry-run]
     run --separate-stderr "$BMC_BUILD/tests/test_tune_report" "$@"
 }
 
@@ -49,7 +49,28 @@ batch_knee_of() { # OPTION..: "batch_knee batch_knee_from"
     assert_line --regexp '^[0-9]{2,} checks, 0 failed$'
 }
 
-# ---- sentences and fields ----
+# ---- the summary, sentences and fields ----
+
+@test "the summary says what was measured and chosen, how sure that is, and where it is" {
+    says reserve ./p summary
+    assert_success
+    assert_output "Test CPU, 1 cores, 1 threads, isa ref, alloc malloc; shape models/given.bmc
+T for batch 1: 2 at N = 64.
+Measured: 1 of 1 configurations. The T used takes 1.010 (90 %: 1.000 to 1.020) times as long as the best one.
+Policy for given.bmc: reserve, clearly faster than bmc in every cold measurement, at worst 0.800 (0.700 to 0.900) times as long.
+policy reserve, T 2: written to ./p; nothing else to do"
+    says bmc ./p summary dry-run
+    assert_line --index 3 'Policy for given.bmc: bmc; no other one was clearly faster in every cold measurement.'
+    assert_line --index 4 'policy bmc, T 2: not written (--dry-run)'
+    says bmc ./p summary quiet
+    assert_output ''
+    says bmc ./p table
+    assert_equal "${lines[-1]}" 'policy bmc, T 2: written to ./p; nothing else to do'
+    says doubtful ./q summary
+    assert_failure 1
+    assert_equal "${stderr_lines[1]}" 'bmc-tune: the profile was not written, because fit and measurement disagree, in each of 3 measurements: measure again with more --rounds on an idle machine, or write it with --force'
+    [ ! -e q ]
+}
 
 @test "the sentence names the fastest policy with its interval" {
     says bmc ./p table

@@ -95,15 +95,15 @@ generate() { bmc-gen -q -m "$1" --chat-template chatml -n 12 --ids "${@:2}"; } #
     assert_equal "$output" "$(bmc-gen -q -m a.bmc --chat-template chatml --chat -p Hello -n 4 --ids)"
 }
 
-@test "--chat samples at 0.8 with a model that has no temperature; models, options and snapshots win" {
+@test "--chat samples at 0.7, with a repetition penalty of 1.1, with a model that has no temperature; models, options and snapshots win" {
     plain=$(model qwen2-like)
     run_plain bmc-gen -m "$plain" --chat-template chatml --chat -p Hello -n 12 --ids --stats stats.json
-    assert_equal "$output" "$(generate "$plain" --chat -p Hello --temp 0.8)"
+    assert_equal "$output" "$(generate "$plain" --chat -p Hello --temp 0.7 --repeat-penalty 1.1)"
     refute [ "$output" = "$(generate "$plain" --chat -p Hello --temp 0)" ]
     refute [ "$output" = "$(generate "$plain" --chat -p Hello --seed 1)" ]
     # before the answer
-    assert_regex "${stderr%%$'\n'*}" '^sampling  .*= temp 0.8, top_k 40, top_p 0.95, min_p 0.05; the temperature is the default of --chat$'
-    assert_equal "$(jq -c '[.sampling_from, .temp]' stats.json)" '["chat",0.8]'
+    assert_regex "${stderr%%$'\n'*}" '^sampling  .*= temp 0.7, top_k 40, top_p 0.95, min_p 0.05, repeat_penalty 1.1; temperature and repeat_penalty are the defaults of --chat$'
+    assert_equal "$(jq -c '[.sampling_from, .temp, .repeat_penalty]' stats.json)" '["chat",0.7,1.1]'
     generate "$plain" --chat -p Hello --temp 0 --save-kv a.kv --stats stats.json
     assert_equal "$(jq -c '[.sampling_from, .temp]' stats.json)" '["default",0]'
     generate "$plain" --chat -p Hello --load-kv a.kv --stats stats.json
@@ -111,7 +111,9 @@ generate() { bmc-gen -q -m "$1" --chat-template chatml -n 12 --ids "${@:2}"; } #
     with_generation '{"do_sample": false}'
     assert_equal "$(generate a.bmc --chat -p Hello)" "$(generate "$plain" --chat -p Hello --temp 0)"
     with_generation '{"top_k": 3}'
-    assert_equal "$(generate a.bmc --chat -p Hello)" "$(generate "$plain" --chat -p Hello --temp 0.8 --top-k 3)"
+    assert_equal "$(generate a.bmc --chat -p Hello)" "$(generate "$plain" --chat -p Hello --temp 0.7 --repeat-penalty 1.1 --top-k 3)"
+    with_generation '{"repetition_penalty": 1.05, "top_k": 3}'
+    assert_equal "$(generate a.bmc --chat -p Hello)" "$(generate "$plain" --chat -p Hello --temp 0.7 --repeat-penalty 1.05 --repeat-last-n -1 --top-k 3)"
     # Requests: under --chat all of them, without it none.
     printf '{"prompt": "Hello", "n": 12%s}\n' '' ', "temp": 0' >in
     bmc-gen -q -m "$plain" --chat-template chatml --chat --jsonl -f in | jq -r '.ids | join(" ")' >got
@@ -141,7 +143,7 @@ repeated() { # <IDS
     "${chat[@]}" -q -p 'The king' -n 600 --ids --temp 0 >greedy
     wanted=$(repeated <greedy)
     [ "$wanted" -gt 256 ]
-    run_plain "${chat[@]}" -p 'The king' -n 600 --ids --top-k 1 --stats stats.json
+    run_plain "${chat[@]}" -p 'The king' -n 600 --ids --top-k 1 --repeat-penalty 1 --stats stats.json
     assert_equal "$output" "$(cut -d ' ' -f "1-$wanted" greedy)"
     grep -q '^repetition  *= *1 answer ended for repeating a phrase$' <<<"$stderr"
     assert_equal "$(jq -c '[.finish, .finished_repetition]' stats.json)" '["repetition",1]'

@@ -202,8 +202,15 @@ installing() { make -s -C "$ROOT" --no-print-directory "$@"; }
     echo theirs >root/opt/it/share/bmc/own.bmc
     ok installing uninstall DESTDIR="$PWD/root" PREFIX=/opt/it
     assert_equal "$(find root -type f)" root/opt/it/share/bmc/own.bmc
-    [ ! -e root/opt/it/share/bmc/shapes ]
+    assert_equal "$(find root -type d | sort | xargs)" 'root root/opt root/opt/it root/opt/it/share root/opt/it/share/bmc'
     assert_equal "$(find root -type l)" ''
+    # Without that file nothing is left but folders that are the system's.
+    rm root/opt/it/share/bmc/own.bmc
+    ok installing uninstall DESTDIR="$PWD/root" PREFIX=/opt/it
+    assert_equal "$(find root -type d | sort | xargs)" 'root root/opt'
+    mkdir -p root/usr/local/{bin,lib,share/man/man1}
+    ok installing uninstall DESTDIR="$PWD/root" PREFIX=/usr/local
+    assert_equal "$(cd root/usr/local && find . -type d | sort | xargs)" '. ./bin ./lib ./share ./share/man'
 }
 
 @test "objects depend on their compiler flags" {

@@ -17,8 +17,10 @@ struct chat_sampling {
 bool chat_sampling_set(struct chat_sampling *sampling, size_t setting, double value);
 bool chat_sampling_any(const struct chat_sampling *sampling);
 
-/* The temperature of a chat with a model that recommends none: greedy answers of small models end in loops. */
-#define CHAT_TEMP 0.8
+/* Temperature and repetition penalty of a chat with a model that recommends none: greedy answers of small models end in loops, and
+ * so do one in ten without the penalty. */
+#define CHAT_TEMP           0.7
+#define CHAT_REPEAT_PENALTY 1.1
 
 /* The program's defaults with those of the model, NULL: none, in their place. */
 struct sampler_options chat_sampling_defaults(const struct chat_sampling *sampling);

@@ -104,7 +104,39 @@ static void test_bars(void)
     buf_release(&one);
 }
 
-/* Checks that all texts, at an estimated width per character, lie within the picture. */
+/* Advance widths of the characters from blank to tilde, of 2048 to the font size: DejaVuSans.ttf and DejaVuSans-Bold.ttf 2.37. */
+static const short regular[95] = {
+    651,  821,  942,  1716, 1303, 1946, 1597, 563,  799,  799,  1024, 1716, 651,  739,  651,  690,
+    1303, 1303, 1303, 1303, 1303, 1303, 1303, 1303, 1303, 1303, 690,  690,  1716, 1716, 1716, 1087,
+    2048, 1401, 1405, 1430, 1577, 1294, 1178, 1587, 1540, 604,  604,  1343, 1141, 1767, 1532, 1612,
+    1235, 1612, 1423, 1300, 1251, 1499, 1401, 2025, 1403, 1251, 1403, 799,  690,  799,  1716, 1024,
+    1024, 1255, 1300, 1126, 1300, 1260, 721,  1300, 1298, 569,  569,  1186, 569,  1995, 1298, 1253,
+    1300, 1300, 842,  1067, 803,  1298, 1212, 1675, 1212, 1212, 1075, 1303, 690,  1303, 1716};
+static const short bold[95] = {
+    713,  934,  1067, 1716, 1425, 2052, 1786, 627,  936,  936,  1071, 1716, 778,  850,  778,  748,
+    1425, 1425, 1425, 1425, 1425, 1425, 1425, 1425, 1425, 1425, 819,  819,  1716, 1716, 1716, 1188,
+    2048, 1585, 1561, 1503, 1700, 1399, 1399, 1681, 1714, 762,  762,  1587, 1305, 2038, 1714, 1741,
+    1501, 1741, 1577, 1475, 1397, 1663, 1585, 2259, 1579, 1483, 1485, 936,  748,  936,  1716, 1024,
+    1024, 1382, 1466, 1214, 1466, 1389, 891,  1466, 1458, 702,  702,  1362, 702,  2134, 1458, 1407,
+    1466, 1466, 1010, 1219, 979,  1458, 1335, 1892, 1321, 1335, 1192, 1458, 748,  1458, 1716};
+
+/* The width of escaped text; characters beyond ASCII count as an em. */
+static double width_of(const char *text, const char *end, const short *advance)
+{
+    double width = 0;
+    for (; text < end; text++) {
+        const char *semicolon = *text == '&' ? strchr(text, ';') : NULL;
+        if ((unsigned char)*text >= ' ' && (unsigned char)*text < 127)
+            width += advance[*text - ' '];
+        else if (*text & 0x40) /* the first byte of a character */
+            width += 2048;
+        text =
+            semicolon ? semicolon : text; /* as wide as an ampersand, which is wider than the others */
+    }
+    return width / 2048;
+}
+
+/* Checks that all texts, in the widths of DejaVu Sans, lie within the picture. */
 static void check_inside(const char *svg)
 {
     double width, height, x, y;
@@ -123,9 +155,11 @@ static void check_inside(const char *svg)
         const char *font = strstr(at, "font-size=\"");
         if (font && font < text)
             sscanf(font, "font-size=\"%lf", &size);
-        const double len = 0.55 * size * (double)(end - text), before = *anchor == 'e'   ? 1
-                                                                        : *anchor == 'm' ? 0.5
-                                                                                         : 0;
+        const char *weight = strstr(at, "bold");
+        const double len = size * width_of(text, end, weight && weight < text ? bold : regular),
+                     before = *anchor == 'e'   ? 1
+                              : *anchor == 'm' ? 0.5
+                                               : 0;
         const double c = cos(angle * 3.14159265 / 180), s = sin(angle * 3.14159265 / 180);
         const double left = x - before * len * c, right = left + len * c;
         const double low = y + before * len * s, high = low - len * s;
@@ -251,7 +285,34 @@ static void test_texts(void)
     plot.title = longer;
     out = draw(&plot);
     check(strstr(out.data, "xxx\xe2\x80\xa6</text>") != NULL, "too long a title is truncated");
+    check_inside(out.data);
     buf_release(&out);
+}
+
+/* Long labels everywhere, in wide and narrow pictures: names, notes, marks at both ends, values at the right end. */
+static void test_labels(void)
+{
+    static const char longest[] = "MEASURED MEDIAN OF ALL ROUNDS WITH INTERVAL, "
+                                  "WWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWW "
+                                  "AND MORE OF THEM UNTIL NO PICTURE HAS ROOM FOR SO LONG A LABEL";
+    static const char *const texts[] = {"", "best", "best measured T = 1,024 (default)", longest};
+    static const double wide[] = {1e9, 123456789, 1e-9, 2.5e-5}, far[] = {1, 1e6, 1e9, 1e12};
+    for (size_t i = 0; i < 2 * ARRAY_LEN(texts); i++) {
+        const char *text = texts[i / 2];
+        struct svg_series s[] = {
+            {text, far, wide, NULL, NULL, 4, SVG_LINE | SVG_POINTS | SVG_VALUES},
+            {text, far, ms, NULL, NULL, 4, SVG_LINE | SVG_POINTS | SVG_VALUES},
+        };
+        struct svg_plot plot = plot_of(s, 2);
+        plot.width = i % 2 ? 520 : 0;
+        plot.title = plot.x_name = plot.y_name = plot.note[0] = text;
+        plot.mark[0] = (struct svg_mark){1, 3, text};
+        plot.mark[1] = (struct svg_mark){1e12, 3, text};
+        plot.n_marks = 2;
+        struct buf out = draw(&plot);
+        check_inside(out.data);
+        buf_release(&out);
+    }
 }
 
 static void test_numbers(void)
@@ -292,6 +353,7 @@ int main(void)
     test_values();
     test_panels();
     test_texts();
+    test_labels();
     test_numbers();
     return check_result();
 }

@@ -109,6 +109,85 @@ static void test_doubts(void)
     }
 }
 
+/* Measured times of T, in place of those of sweep_plan() (the Makefile wraps it): of the first `wrong` calls such that the T used is
+ * 1.3 times as slow as its neighbours, which no fit follows; then those of T + 16/T. */
+static size_t sweeps, wrong, last_rounds;
+
+int __wrap_sweep_plan(const struct tune_run *run, struct sweep_plan *plan, const struct kv_spec *spec,
+                      size_t n, double *time, size_t *T, struct err *err);
+int __wrap_sweep_plan(const struct tune_run *run, struct sweep_plan *plan, const struct kv_spec *spec,
+                      size_t n, double *time, size_t *T, struct err *err)
+{
+    (void)run, (void)err;
+    const bool bad_times = sweeps++ < wrong;
+    last_rounds = plan->rounds;
+    plan->batch_run = plan->batch;
+    for (size_t i = 0; i < n; i++) {
+        T[i] = spec[i].T;
+        for (size_t r = 0; r < plan->rounds; r++)
+            time[r * n + i] = (bad_times ? (T[i] == 4 ? 130 : 100) : (double)T[i] + 16 / (double)T[i]) +
+                              (double)r * 1e-3;
+    }
+    return 0;
+}
+
+/* A rate that makes 4 the best T: sqrt(64 * 0.5 / 2). */
+static int put_rate(struct profile *profile, enum curve_what what, double value, struct err *err)
+{
+    const struct rate_curve curve = {.what = what,
+                                     .attn = {what == CURVE_SDPA ? 'x' : '-'},
+                                     .width = 4,
+                                     .group = 1,
+                                     .rows = 1,
+                                     .batch = 1,
+                                     .cold = true,
+                                     .n = 1,
+                                     .at = {{1024, value, 0, 1}}};
+    return profile_put_curve(profile, &curve, err);
+}
+
+static void expect_attempts(size_t first_wrong, size_t most, size_t want, size_t want_rounds)
+{
+    static const struct attn_backend backend = {.name = "x"};
+    static const struct evictor evictor;
+    struct err err = {0};
+    struct profile profile = {0};
+    const struct tune_run run = {.layers = 1,
+                                 .heads = 1,
+                                 .kv_heads = 1,
+                                 .head_dim = 4,
+                                 .k = 1,
+                                 .m = 1,
+                                 .attn = &backend,
+                                 .evictor = &evictor};
+    const struct config_point_plan plan = {
+        .N = 64, .batch = 1, .sweep = true, .rounds = 7, .attempts = most};
+    struct config_point point;
+    sweeps = 0;
+    wrong = first_wrong;
+    check(put_rate(&profile, CURVE_COPY, 1e9, &err) == 0 &&
+              put_rate(&profile, CURVE_SDPA, 2e9, &err) == 0 &&
+              put_rate(&profile, CURVE_ALLOC, 1e-12, &err) == 0 &&
+              config_point_make(&run, &profile, &plan, &point, &err) == 0,
+          "%s", err.text);
+    check(point.answer.pow2 == 4, "T = %zu", point.answer.pow2);
+    check(sweeps == want && point.attempts == want, "%zu measurements, %zu wanted", sweeps, want);
+    check(last_rounds == want_rounds && point.rounds == want_rounds, "%zu rounds", last_rounds);
+    check(config_point_contradicts(&point) == (first_wrong >= want), "the last measurement counts");
+    profile_release(&profile);
+}
+
+/* A point is measured again while fit and measurement disagree. */
+static void test_attempts(void)
+{
+    expect_attempts(0, 3, 1, 7);
+    expect_attempts(1, 3, 2, 14);
+    expect_attempts(2, 3, 3, 28);
+    expect_attempts(9, 3, 3, 28);
+    expect_attempts(9, 1, 1, 7);
+    expect_attempts(9, 6, 6, FIT_MAX_ROUNDS);
+}
+
 /* Prints a run of one given point, then does as main() does: warnings, then the profile. */
 static int finish(struct config_point point, struct tune_options o, struct err *err)
 {
@@ -122,7 +201,8 @@ static int finish(struct config_point point, struct tune_options o, struct err *
         .profile.machine = {"Test CPU", "ref", "malloc", 1, 1, 4096}};
     struct ratio ratio;
     tune.run.attn = attn_find(NULL, err);
-    tune.batch[0] = 1;
+    tune.batch[0] = tune.n_batch = tune.n_N = 1;
+    tune.N[0] = point.N;
     struct tuned_model *model = profile_put_model(&tune.profile, "given", err);
     snprintf(model->name, sizeof model->name, "given.bmc");
     snprintf(model->policy, sizeof model->policy, "%s", config_points_policy(&point, 1, &ratio));
@@ -130,13 +210,13 @@ static int finish(struct config_point point, struct tune_options o, struct err *
     int rc = tune_print(&tune, err);
     if (rc == 0)
         rc = tune_warnings(&tune, err);
-    if (rc == 0 && !o.dry_run)
-        rc = tune_save(&tune, err);
+    if (rc == 0)
+        rc = o.dry_run ? tune_say_end(&tune, NULL, err) : tune_save(&tune, err);
     profile_release(&tune.profile);
     return rc;
 }
 
-/* test_tune_report WHICH PROFILE FORMAT [force|quiet|dry-run]: one run, for tests of programs. */
+/* test_tune_report WHICH PROFILE FORMAT|summary [force|quiet|dry-run]: one run, for tests of programs. */
 static int one_run(char **argument, int n)
 {
     static const struct {
@@ -147,7 +227,7 @@ static int one_run(char **argument, int n)
                  {"reserve", reserve_clearly},
                  {"doubtful", bmc_least}};
     static const char *const formats[] = {"table", "md", "csv", "json", "jsonl"};
-    struct tune_options o = {.profile = argument[1]};
+    struct tune_options o = {.profile = argument[1], .format = TUNE_SUMMARY};
     struct err err;
     size_t which = 0;
     for (size_t i = 0; i < ARRAY_LEN(given); i++)
@@ -172,5 +252,6 @@ int main(int argc, char **argv)
         return one_run(argv + 1, argc - 1);
     test_policies();
     test_doubts();
+    test_attempts();
     return check_result();
 }
