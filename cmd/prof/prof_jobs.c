@@ -50,14 +50,6 @@ static int combine(struct prof *prof, const struct axis *axis, size_t n, struct 
     return 0;
 }
 
-size_t prof_longest_test(const struct prof *prof)
-{
-    size_t longest = 0;
-    for (size_t i = 0; i < prof->n_tests; i++)
-        longest = size_max(longest, prof->test[i].depth + prof->test[i].n_prompt + prof->test[i].n_gen);
-    return longest;
-}
-
 static int check_tests(const struct prof *prof, struct err *err)
 {
     return prof_longest_test(prof) <= prof_longest(prof)

@@ -187,6 +187,14 @@ static int open_tuned(struct prof *prof, struct err *err)
     return 0;
 }
 
+size_t prof_longest_test(const struct prof *prof)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < prof->n_tests; i++)
+        longest = size_max(longest, prof->test[i].depth + prof->test[i].n_prompt + prof->test[i].n_gen);
+    return longest;
+}
+
 size_t prof_longest(const struct prof *prof)
 {
     const struct config *c = &prof->report.run.config;

@@ -107,6 +107,22 @@ static int add_certainty(struct buf *text, const struct tune *tune, struct err *
                : 0;
 }
 
+int tune_add_policy(struct buf *text, const struct tuned_model *model, struct err *err)
+{
+    if (!model || !model->policy[0])
+        return 0;
+    if (strcmp(model->policy, "bmc") == 0)
+        return buf_addf(
+            text, err,
+            "Policy for %s: bmc; no other one was clearly faster in every cold measurement.\n",
+            model->name);
+    return buf_addf(text, err,
+                    "Policy for %s: %s, clearly faster than bmc in every cold measurement, at worst "
+                    "%.3f (%.3f to %.3f) times as long.\n",
+                    model->name, model->policy, model->policy_ratio.value, model->policy_ratio.lo,
+                    model->policy_ratio.hi);
+}
+
 static int add_plans(struct buf *text, const struct tune *tune, struct err *err)
 {
     for (size_t i = 0; i < size_min(tune->n_speculations, PLAN_LINES); i++) {
