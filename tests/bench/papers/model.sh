@@ -89,13 +89,13 @@ runs() {
 drafts() {
     for requests in 1 4 8; do
         for _ in $(seq $((rounds > 0 ? rounds : 1))); do
-            for way in "draft -k 0" draft "draft -k bass" "draft -k bass --batch-knee 1000" "draft -k bass --ragged pad" "draft -k bass --ragged split"; do
+            for way in "draft -k 0" "draft --always" "draft --always -k bass" "draft --always -k bass --batch-knee 1000" "draft --always -k bass --ragged pad" "draft --always -k bass --ragged split"; do
                 run bmc f16 "$way" $requests | jq -c --argjson b $requests '. + {requests: $b}'
             done
         done
     done >"$work/drafts"
     jq -rs --arg draft "the model itself at $draft_type" --argjson timed "$rounds" "$rows"'
-        "## Drafts", "", "Drafts by \($draft), batches of uneven prompts, f16 caches, policy `bmc`\(if $timed > 0 then "; times over decoding without drafts in the same round" else "" end). `-k bass` is algorithm 1",
+        "## Drafts", "", "Drafts by \($draft), batches of uneven prompts, f16 caches, policy `bmc`\(if $timed > 0 then "; times over decoding without drafts in the same round" else "" end). Drafting never pauses (`--always`), `-k bass` is algorithm 1",
         "of the BASS paper, whose lengths `--batch-knee 1000` does not limit; `--ragged pad` and `split` are its BASS-PAD and BASS-SPLIT.", "",
         (["batch", "drafter", "mean draft length", "tokens per pass", "accepted by position"] + (if $timed > 0 then ["time, all sequences", "first sequence"] else [] end) | head),
         (group_by(.requests)[] | (map(select(.drafter == "draft -k 0"))) as $plain | distinct(.drafter)[] as $way | map(select(.drafter == $way)) | select($way != "draft -k 0") | . as $runs |
