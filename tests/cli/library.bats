@@ -175,6 +175,36 @@ END
     assert_output ''
 }
 
+@test "Python: GGUF files and folders are converted on first use into the folder that the programs share" {
+    python_here
+    export XDG_CACHE_HOME=$PWD/cache
+    expected=$(bmc-gen -q -m "$(model grimm)" -p 'The king' -n 4)
+    run /usr/bin/python3 - "$(folder grimm)" "$FIXTURES/gguf/qwen2-like.gguf" <<'END'
+import os, sys, bmc
+for _ in range(2):
+    with bmc.Model(sys.argv[1]) as model:
+        text = str(model.generate("The king", 4))
+        assert [name for name in os.listdir("cache/bmc") if name != "lock"][0].startswith("grimm-")
+for options, sentence in (({"convert_dir": ""}, "is a GGUF file"), ({"convert_dir": "/proc/none"}, "cannot create the folder"),
+                          ({"convert_dir": "cache/bmc"}, None)):
+    try:
+        bmc.Model(sys.argv[2], **options).close()
+        assert not sentence
+    except bmc.Error as error:
+        assert sentence and sentence in str(error), error
+os.environ["BMC_CACHE_SIZE"] = "little"
+try:
+    bmc.Model(sys.argv[2])
+    raise AssertionError
+except bmc.Error as error:
+    assert "`convert_size`" in str(error), error
+print(text)
+END
+    assert_success
+    assert_output "$expected"
+    ok bmc-gen -q -m "$(folder grimm)" -p 'The king' -n 4
+}
+
 @test "Python: the example script plots the time of generation against T" {
     python_here
     run /usr/bin/python3 "$ROOT/tests/example/plot_allocations.py" "$(model grimm)" chart.svg 24
