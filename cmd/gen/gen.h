@@ -16,6 +16,7 @@
 #include "report/table.h"
 #include "serve/lines.h"
 #include "serve/serve.h"
+#include "prof/roofline.h"
 #include "tuned.h"
 
 /* Defaults of options that depend on the job. */
@@ -68,6 +69,7 @@ struct gen_options {
     size_t stride; /* 0: not given */
     const char *save_imatrix;
     const char *stats, *check_hash;
+    bool roofline;
     const char *load_kv, *save_kv, *prompt_cache;
     const char *session, *remove_session; /* conversations that are kept under a name */
     bool list_sessions;
@@ -154,6 +156,8 @@ struct gen {
     bool leads;             /* the leader is open */
     struct step_pipe *pipe; /* pipeline parallelism, or NULL */
     struct leader_stats sent;
+    struct roof roof;                 /* limits of this machine; zeros: not measured */
+    const char *roof_from;            /* NULL: not measured */
     const struct rank_counts *counts; /* sums over all ranks; NULL: this process only */
     json_t *turns;                    /* statistics of the turns of a conversation, or NULL */
     bool over;                        /* the job has ended, even if requests failed */
@@ -260,6 +264,13 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
 /* Prints statistics to stderr unless --quiet, and writes --stats FILE; fails if the logits' hash is not that of
  * --check-hash. */
 int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
+
+/* The machine's limits, of --roofline or the tuned profile; statistics of passes beside them: lines, and fields of
+ * --stats. */
+int gen_roofline_find(struct gen *gen, struct err *err) MUST_USE;
+void gen_roofline_print(const struct gen *gen, const struct gen_stats *stats);
+int gen_roofline_fields(json_t *object, const struct gen *gen, const struct gen_stats *stats,
+                        struct err *err) MUST_USE;
 
 /* ---- the session of a run that gen_main() has opened ---- */
 

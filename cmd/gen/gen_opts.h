@@ -83,6 +83,7 @@
     FLAG("ids", NULL, ids, "print token ids instead of text"), \
     FLAG("special", "sp", request.keep_special, "print special tokens, such as <|im_start|>, in generated text; requests can set it with skip_special_tokens"), \
     OUTPUT("stats", NULL, OPT_WRITES_STATS, stats, "write statistics of the run to this file, as one JSON object"), \
+    FLAG("roofline", NULL, roofline, "measure the machine's read rate and peak arithmetic after the run, in 0.1 to 0.3 s, for the shares of them that the statistics have (default: those that bmc-tune measured, if it has)"), \
     TEXT("check-hash", NULL, "HASH", check_hash, "compare the run's logits_hash (see --stats) with this one; exit status 1 if they differ"), \
     FLAG("quiet", "q", quiet, "print no statistics on standard error"),
 

@@ -126,11 +126,14 @@ static int score_collecting(struct score_job *job, const struct ids *ids, struct
 static int score_text(struct score_job *job, const struct ids *ids, struct err *err)
 {
     struct gen *gen = job->gen;
-    const struct score_stats *score = &gen->score;
-    if (gen_open_session(gen, 1, ids->len, err) < 0 || score_collecting(job, ids, err) < 0)
+    struct gen_stats stats = {.sequences = 1};
+    if (gen_open_session(gen, 1, ids->len, err) < 0)
         return -1;
-    const struct gen_stats stats = {
-        .sequences = 1, .prefill_tokens = score->prefill_tokens, .prefill_ms = score->prefill_ms};
+    session_pass(gen->session)->work = &stats.prefill;
+    if (score_collecting(job, ids, err) < 0)
+        return -1;
+    stats.prefill_tokens = gen->score.prefill_tokens;
+    stats.prefill_ms = gen->score.prefill_ms;
     return gen_report(gen, &stats, err);
 }
 
@@ -197,15 +200,17 @@ static int run_text_lines(struct gen *gen, const struct lines_run *run, struct e
         .normalize = o->normalize || (!o->no_normalize && gen->model->config.embed_normalize),
     };
     struct embed_stats embedded = {0};
+    struct gen_stats stats = {0};
+    session_pass(gen->session)->work = &stats.prefill;
     cli_progress_begin(&progress.bar, "texts");
     if (o->quiet || isatty(STDOUT_FILENO))
         progress.bar.hidden = true; /* the printed results show progress */
     const int rc =
         o->embed ? text_lines_embed(&job, &embedded, err) : text_lines_score(&job, &gen->score, err);
     cli_progress_end(&progress.bar);
-    const struct gen_stats stats = {.sequences = embedded.texts + gen->score.texts,
-                                    .prefill_tokens = embedded.tokens + gen->score.prefill_tokens,
-                                    .prefill_ms = embedded.ms + gen->score.prefill_ms};
+    stats.sequences = embedded.texts + gen->score.texts;
+    stats.prefill_tokens = embedded.tokens + gen->score.prefill_tokens;
+    stats.prefill_ms = embedded.ms + gen->score.prefill_ms;
     return rc < 0 ? -1 : gen_report(gen, &stats, err);
 }
 

@@ -142,6 +142,7 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
         "eval time        = %10.2f ms / %6zu tokens (%8.2f ms per token, %8.2f tokens per second)\n",
         s->decode_ms, s->decode_tokens, per_token(s->decode_tokens, s->decode_ms),
         per_second(s->decode_tokens, s->decode_ms));
+    gen_roofline_print(gen, s);
     fprintf(stderr, "sampling time    = %10.2f ms / %6zu tokens\n", s->sample_ms, s->sampled_tokens);
     if (s->finished[FINISHED_REPETITION])
         fprintf(stderr, "repetition       = %10zu answer%s ended for repeating a phrase\n",
@@ -345,6 +346,7 @@ static int put_stats(json_t *object, const struct gen *gen, const struct gen_sta
     if (put_run(object, gen, s, err) < 0 || put_counts(object, gen, &counts, err) < 0 ||
         put_experts(object, gen, err) < 0 ||
         put_traffic(object, gen, s->prefill_tokens + s->decode_tokens, err) < 0 ||
+        gen_roofline_fields(object, gen, &counts.gen, err) < 0 ||
         gen_spec_fields(object, gen, err) < 0 ||
         (gen->turns && json_put(object, "turns", json_incref(gen->turns), err) < 0))
         return -1;
@@ -380,7 +382,7 @@ static int check_hash(const struct gen *gen, const struct gen_stats *stats, stru
 
 int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err)
 {
-    if (gen_count_traffic(gen, err) < 0)
+    if (gen_count_traffic(gen, err) < 0 || gen_roofline_find(gen, err) < 0)
         return -1;
     if (!gen->options->quiet) {
         print_stats(gen, stats);

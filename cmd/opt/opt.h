@@ -26,7 +26,7 @@ enum opt_kind {
 #define CHOICES_ISA       "@isa"       /* lib/kernel/kernels.c */
 #define CHOICES_PRECISION "@precision" /* lib/kernel/gemm.c */
 #define CHOICES_ATTN      "@attn"      /* lib/attn/attn.c */
-#define CHOICES_TYPES     "@types"     /* lib/quant/dtype.c: types of random weights */
+#define CHOICES_TYPES     "@types"     /* lib/model/convert/tensor_types.c: types of random weights */
 #define CHOICES_IMPORTS   "@imports"   /* lib/model/convert/tensor_types.c */
 #define CHOICES_CACHES    "@caches"    /* lib/quant/cache_types.c */
 #define CHOICES_SHAPES    "@shapes"    /* names of files, which completions ask the program for */

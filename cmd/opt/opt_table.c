@@ -87,14 +87,13 @@ static const char *nth_attn(size_t i) { return attn_backends[i] ? attn_backends[
 
 static const char *nth_cache(size_t i) { return cache_types[i].name; }
 
-static const char *nth_type(size_t i) { return dtype_names[i]; }
-
 static const struct {
     const char *marker;
     const char *(*nth)(size_t i);
 } lists[] = {
-    {CHOICES_KV, kv_policy_name}, {CHOICES_ISA, nth_isa},    {CHOICES_PRECISION, nth_precision},
-    {CHOICES_ATTN, nth_attn},     {CHOICES_TYPES, nth_type}, {CHOICES_IMPORTS, model_types_name},
+    {CHOICES_KV, kv_policy_name},       {CHOICES_ISA, nth_isa},
+    {CHOICES_PRECISION, nth_precision}, {CHOICES_ATTN, nth_attn},
+    {CHOICES_TYPES, random_types_name}, {CHOICES_IMPORTS, model_types_name},
     {CHOICES_CACHES, nth_cache},
 };
 

@@ -53,7 +53,7 @@ static void check_usage(struct prof *prof, const struct operands *operands)
     }
     plot_check_usage(&prof_program, o->plot);
     if (!prof_jobs[o->command].lists && strchr(o->batch, ','))
-        opt_usage_error(&prof_program, "-np takes a list with bench, memory and ranks only");
+        opt_usage_error(&prof_program, "-np takes a list with bench, memory, ranks and predict only");
     o->memory_bytes = o->memory ? opt_bytes(&prof_program, "--memory", o->memory) : 0;
     if (o->command == PROF_LATENCY)
         prof_one(o->depth, "--depth", 0);
@@ -63,6 +63,8 @@ static void check_usage(struct prof *prof, const struct operands *operands)
         opt_usage_error(&prof_program, "--load-kv excludes --shape and --layers");
     if (o->load_kv && strcmp(o->depth, none) != 0)
         opt_usage_error(&prof_program, "--load-kv determines the context depth: it excludes --depth");
+    if (o->command == PROF_PREDICT && !o->shape)
+        opt_usage_error(&prof_program, "predict: give the model's dimensions by --shape");
     opt_type_check(&prof_program, o->type, o->shape);
     if (o->context == 1 && o->command == PROF_LATENCY)
         opt_usage_error(&prof_program, "-N: latency needs at least 2 tokens");

@@ -9,6 +9,7 @@
 #include "model_files.h"
 #include "prof/prof.h"
 #include "prof/retrieval_text.h"
+#include "prof/predict.h"
 #include "prof/roofline.h"
 #include "quant/pack.h"
 #include "userdir.h"
@@ -160,6 +161,21 @@ static int measure_benches(struct prof *prof, struct err *err)
                                                                            : add_test_rows(prof, err);
 }
 
+/* ---- predict ---- */
+
+static int measure_predictions(struct prof *prof, struct err *err)
+{
+    struct predict_job job;
+    if (check_tests(prof, err) < 0)
+        return -1;
+    const int rc = predict_open(&job, &prof->report, PREDICT_BYTES, err) < 0 ||
+                           measure_tests(prof, measure_prediction, &job, err) < 0
+                       ? -1
+                       : add_test_rows(prof, err);
+    predict_close(&job);
+    return rc;
+}
+
 /* ---- memory ---- */
 
 static int list_memory(struct prof *prof, struct err *err)
@@ -181,7 +197,7 @@ static int open_memory_job(const struct prof *prof, struct memory_job *job, stru
     const struct report *report = &prof->report;
     struct model shape = {.config = report->run.config};
     const struct model *model = prof->model ? prof->model : &shape;
-    if (!prof->model && weights_shape(&shape.weights, &shape.config, report->weight_type, err) < 0)
+    if (!prof->model && weights_shape(&shape.weights, &shape.config, &report->types, err) < 0)
         return -1;
     *job = (struct memory_job){.report = report,
                                .budget = prof->options.memory_bytes,
@@ -446,6 +462,7 @@ const struct prof_job prof_jobs[PROF_COMMANDS] = {
                     .measure = measure_benches},
     [PROF_MEMORY] = {1, 0, .lists = true, .list = list_memory, .measure = measure_memories},
     [PROF_RANKS] = {3, 1, .lists = true, .weights = true, .list = list_ranks, .measure = measure_ranks},
+    [PROF_PREDICT] = {3, 1, .lists = true, .list = list_bench, .measure = measure_predictions},
     [PROF_ROOF] = {3, 0, .list = list_roof, .measure = measure_roof},
     [PROF_HEADS] = {1, 0, .weights = true, .measure = measure_text},
     [PROF_SCALES] = {1, 0, .weights = true, .measure = measure_text},

@@ -80,6 +80,17 @@ static int open_contenders(struct prof *prof, const char *list, struct err *err)
     return 0;
 }
 
+/* Types of --type; of predict those of a file of that name, which may be a mixture. */
+static struct tensor_types types_of(const struct prof_options *o)
+{
+    const size_t type = o->type < 0 ? DTYPE_BF16 : (size_t)o->type;
+    const char *name = o->command == PROF_PREDICT ? model_types_find(random_types_name(type)) : NULL;
+    for (size_t i = 0; name && model_types_name(i); i++)
+        if (strcmp(name, model_types_name(i)) == 0)
+            return model_types(i);
+    return random_types(type);
+}
+
 static int open_shape(struct prof *prof, struct err *err)
 {
     const struct prof_options *o = &prof->options;
@@ -89,7 +100,7 @@ static int open_shape(struct prof *prof, struct err *err)
         if (cli_models_dir(path, sizeof path, err) < 0)
             return -1;
         report->shape = o->shape;
-        report->weight_type = o->type < 0 ? DTYPE_BF16 : (enum dtype)o->type;
+        report->types = types_of(o);
         return shape_configure_model(path, o->shape, &report->run.config, err);
     }
     if (cli_find_model(&prof_program, "-m", o->model, "BMC_MODEL", "grimm", path, err) < 0 ||
@@ -102,14 +113,14 @@ static int open_shape(struct prof *prof, struct err *err)
         model_map_pages(prof->model);
     report->shape = prof->model->path;
     report->run.config = prof->model->config;
-    report->weight_type = model_weight_type(prof->model);
+    report->types.type = model_weight_type(prof->model);
     hash_hex(&prof->model->file.model_id, HASH_BYTES, report->model_id);
     return 0;
 }
 
 static enum weights_class weights_of(const struct prof *prof)
 {
-    return prof->model ? model_weights_class(prof->model) : weights_class_of(prof->report.weight_type);
+    return prof->model ? model_weights_class(prof->model) : weights_class_of(prof->report.types.type);
 }
 
 static int set_layers(struct prof *prof, struct err *err)
@@ -308,8 +319,8 @@ int prof_open(struct prof *prof, struct err *err)
     }
     /* A model synthesised from a shape has no trained positions: its context may be any length. */
     run->config.context = size_max(run->config.context, run->N);
-    return prof->job->weights ? model_synthesize(&prof->model, &run->config, o->shape,
-                                                 report->weight_type, run->seed, err)
+    return prof->job->weights ? model_synthesize_types(&prof->model, &run->config, o->shape,
+                                                       &report->types, false, run->seed, err)
                               : 0;
 }
 

@@ -14,6 +14,7 @@ enum {
     BENCH = 1 << PROF_BENCH,
     MEMORY = 1 << PROF_MEMORY,
     RANKS = 1 << PROF_RANKS,
+    PREDICT = 1 << PROF_PREDICT,
     ROOF = 1 << PROF_ROOF,
     HEADS = 1 << PROF_HEADS,
     SCALES = 1 << PROF_SCALES,
@@ -21,8 +22,8 @@ enum {
     QUALITY = 1 << PROF_QUALITY,
     PREFIX_CACHE = 1 << PROF_PREFIX_CACHE,
     COMPARE = 1 << PROF_COMPARE,
-    BLOCKS = POLICIES | SWEEP,       /* subcommands that run the attention block */
-    STEPS = LATENCY | BENCH | RANKS, /* subcommands that run whole forward passes */
+    BLOCKS = POLICIES | SWEEP,                 /* subcommands that run the attention block */
+    STEPS = LATENCY | BENCH | RANKS | PREDICT, /* subcommands that run whole forward passes */
     RUNS = BLOCKS | STEPS,
     CACHES = RUNS | MEMORY,               /* subcommands that use a KV cache */
     TEXTS = HEADS | SCALES | CACHE_TYPES, /* subcommands that run a text */
@@ -30,17 +31,12 @@ enum {
 };
 
 const char *const prof_default_kv[PROF_COMMANDS] = {
-    [PROF_POLICIES] = PROF_ALL_KV,
-    [PROF_SWEEP] = "bmc",
-    [PROF_LATENCY] = "iterative,bmc",
-    [PROF_BENCH] = "bmc",
-    [PROF_MEMORY] = PROF_ALL_KV,
-    [PROF_RANKS] = "bmc",
-    [PROF_ROOF] = "bmc",
-    [PROF_HEADS] = "upfront",
-    [PROF_SCALES] = "upfront",
-    [PROF_CACHE_TYPES] = "upfront",
-    [PROF_QUALITY] = "upfront",
+    [PROF_POLICIES] = PROF_ALL_KV,    [PROF_SWEEP] = "bmc",
+    [PROF_LATENCY] = "iterative,bmc", [PROF_BENCH] = "bmc",
+    [PROF_MEMORY] = PROF_ALL_KV,      [PROF_RANKS] = "bmc",
+    [PROF_PREDICT] = "bmc",           [PROF_ROOF] = "bmc",
+    [PROF_HEADS] = "upfront",         [PROF_SCALES] = "upfront",
+    [PROF_CACHE_TYPES] = "upfront",   [PROF_QUALITY] = "upfront",
 };
 
 /* clang-format off */
@@ -49,17 +45,17 @@ static const struct {
     struct opt opt;
 } table[] = {
     {0, HEADING("Workload")},
-    {CACHES | TEXTS | QUALITY, PATH("model", "m", "FILE", model, "model: a .bmc file, GGUF file or Hugging Face folder (default: BMC_MODEL, else the bundled model)")},
+    {(CACHES & ~PREDICT) | TEXTS | QUALITY, PATH("model", "m", "FILE", model, "model: a .bmc file, GGUF file or Hugging Face folder (default: BMC_MODEL, else the bundled model)")},
     {CACHES, NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "model with random weights instead of a file; the shape is a name from shapes/, or a path")},
     {CACHES, SIZE("layers", NULL, layers, 1, 1024, "number of layers to run (default: all)")},
-    {STEPS | MEMORY, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},
+    {STEPS | MEMORY, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16); the last ones, and with predict all that model files have, are mixtures as in llama.cpp")},
     {BLOCKS | LATENCY | BENCH | MEMORY | TEXTS | QUALITY, TOKENS("ctx-size", "N", context, 1, MANY, "N, the context that a sequence grows to (default: 512, at most the model's; with --depth and --load-kv 512 beyond that depth); bench: the least context of a shape; memory: by default prompt and generated tokens together; quality: the length of windows that a longer text is cut into (default: the model's context)")},
-    {CACHES, TEXT("parallel", "np", "LIST", batch, "batch size in sequences; bench, memory and ranks take a list, as 1,8,32 (default 1)")},
-    {BENCH | MEMORY | RANKS, TEXT("prompt", "p", "LIST", prompt, "prompt lengths; ranks takes one (default 128)")},
-    {BENCH | MEMORY | RANKS, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens; ranks takes one (default 32)")},
+    {CACHES, TEXT("parallel", "np", "LIST", batch, "batch size in sequences; bench, predict, memory and ranks take a list, as 1,8,32 (default 1)")},
+    {BENCH | MEMORY | RANKS | PREDICT, TEXT("prompt", "p", "LIST", prompt, "prompt lengths; ranks takes one (default 128)")},
+    {BENCH | MEMORY | RANKS | PREDICT, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens; ranks takes one (default 32)")},
     {MEMORY, TEXT("beams", NULL, "LIST", beams, "beams per prompt, each with its own generated tokens (default 1)")},
     {MEMORY, TEXT("memory", NULL, "SIZE", memory, "memory for the KV cache, as 4G or 512M, of which it is reported how many sequences fit")},
-    {BENCH | LATENCY, TEXT("depth", "d", "LIST", depth, "context depth, filled with synthetic KV entries, as 4096 or 4K; latency takes one number (default 0)")},
+    {BENCH | LATENCY | PREDICT, TEXT("depth", "d", "LIST", depth, "context depth, filled with synthetic KV entries, as 4096 or 4K; latency takes one number (default 0)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "start from the sequences of this snapshot")},
     {TEXTS | QUALITY, PATH("file", "f", "FILE", text, "text that is run, for retrieval scores, ranges or divergence; - is standard input, the default except for heads, which makes a text")},
     {QUALITY, ROW_LORA},
@@ -70,7 +66,7 @@ static const struct {
     {HEADS, {OPT_TOKENS, "recent", NULL, "ROWS", "recent tokens that every head sees (default " TEXT_OF(STREAMING_RECENT) ")", AT(recent), 1, 1 << 30, NULL, false}},
     {HEADS, REAL("sparsity", "PART", sparsity, 0, 1, "share of streaming heads: those with the lowest retrieval scores (default 0.5)")},
     {0, HEADING("KV cache and machine")},
-    {POLICIES | STEPS | MEMORY | QUALITY, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with parameters as of bmc-gen --kv (default: all for policies and memory; iterative,bmc for latency; bmc for bench and ranks; ranks and quality take one)")},
+    {POLICIES | STEPS | MEMORY | QUALITY, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with parameters as of bmc-gen --kv (default: all for policies and memory; iterative,bmc for latency; bmc for bench, predict and ranks; ranks and quality take one)")},
     {CACHES | QUALITY, NAMES("cache-type", "TYPE", cache_type, CHOICES_CACHES, "element type of the KV cache: {}; k=TYPE,v=TYPE: of keys and of values (default f32, or that of the snapshot)")},
     {QUALITY, ROW_CACHE_KLD},
     {RUNS, ROW_ATTEND},
@@ -212,7 +208,7 @@ void prof_describe(void)
 void prof_check_used(const struct operands *given, enum prof_command command)
 {
     for (size_t i = 0; i < ROWS; i++) {
-        char users[128] = "";
+        char users[192] = "";
         if (!given->given[i] || table[i].used_by & 1u << command)
             continue;
         append_names(users, sizeof users, table[i].used_by);

@@ -6,7 +6,9 @@
 #include "cli.h"
 #include "model/model_pages.h"
 #include "tuned.h"
+#include "model/convert/tensor_types.h"
 #include "model/family/family.h"
+#include "prof/roofline.h"
 #include "tune/tune.h"
 #include "open_model.h"
 
@@ -84,8 +86,20 @@ static int set_precision(struct tune *tune, struct err *err)
     const struct cache_types caches = cache_types_alike(cache_types[o->kv_type].type);
     return precision_parse(&tune->precision, o->precision, tune->run.kernels,
                            tune->model ? model_weights_class(tune->model)
-                                       : weights_class_of((enum dtype)o->type),
+                                       : weights_class_of(random_types((size_t)o->type).type),
                            &caches, err);
+}
+
+/* Measures the limits that runs are compared with, on the team's threads. */
+static int measure_roof(struct profile *profile, struct err *err)
+{
+    struct roof roof;
+    if (roof_measure_limits(&roof, err) < 0)
+        return -1;
+    profile->read_gb_s = roof.read_gb_s;
+    for (size_t kind = 0; kind < PEAK_KINDS; kind++)
+        profile->peak_gop_s[kind] = roof.peak[kind].gop_s;
+    return 0;
 }
 
 /* The kernel set named by options, else the fastest by peak rates, which are always measured since
@@ -109,8 +123,8 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     threads_set(run->threads); /* before OpenBLAS is loaded, which reads the count */
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? choose_kernels(tune, err) : NULL;
-    if (!run->kernels || kernels_load(run->kernels, err) < 0 || open_shape(tune, err) < 0 ||
-        set_precision(tune, err) < 0)
+    if (!run->kernels || measure_roof(&tune->profile, err) < 0 || kernels_load(run->kernels, err) < 0 ||
+        open_shape(tune, err) < 0 || set_precision(tune, err) < 0)
         return -1;
     run->layers = 1;
     run->heads = tune->config.heads;
@@ -376,7 +390,8 @@ static int knee_model(struct tune *tune, struct model **model, char *name, size_
     config.layers = size_min(o->layers ? o->layers : 4, config.layers);
     profile_shape_key(tune->knee_key, sizeof tune->knee_key, shape);
     snprintf(name, size, "%s, %zu layers", shape, config.layers);
-    const int rc = model_synthesize(model, &config, shape, (enum dtype)o->type, o->seed.value, err);
+    const struct tensor_types types = random_types((size_t)o->type);
+    const int rc = model_synthesize_types(model, &config, shape, &types, false, o->seed.value, err);
     if (tune->machine)
         config_close(&config);
     return rc;

@@ -44,6 +44,9 @@ struct backend {
     void (*run_groups)(struct backend_pass *pass, const struct op_groups *groups,
                        const struct op_step *step);
 
+    /* Time that passes have spent converting activations for products so far. */
+    double (*convert_ms)(const struct backend_pass *pass);
+
     /* Recurrent state after some of the tokens of a pass, from their recorded inputs (kv/state/state.h); `own` as in
      * struct backend_options. */
     void (*replay)(const struct state_replay *replay, const void *own);

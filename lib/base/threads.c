@@ -85,6 +85,7 @@ static _Thread_local struct team *own_team; /* the team of which this thread is 
 static _Thread_local int requested = 1;     /* requested team size */
 static _Thread_local int self;
 static _Thread_local int kept_allowed; /* of threads_keep_allowed(); 0: not called */
+static _Thread_local double waited_ms; /* at the ends of loops */
 static _Thread_local bool in_loop;     /* nested loops run on the calling thread alone */
 static _Thread_local struct {
     void (*body)(void *arg);
@@ -162,6 +163,22 @@ static void run_iterations(struct team *team)
             run_iteration(team->body, team->arg, i);
 }
 
+/* Waits until no worker is inside the loop, whose gate is closed. */
+static void await_workers(struct team *team)
+{
+    const double start = clock_ms();
+    uint32_t gate;
+    while (((gate = atomic_load(&team->gate)) & ~GATE_AWAITED) != 0) {
+        if (gate & GATE_AWAITED) {
+            futex_sleep(&team->gate, gate);
+        } else {
+            spin_while(team, &team->gate, gate);
+            atomic_compare_exchange_strong(&team->gate, &gate, gate | GATE_AWAITED);
+        }
+    }
+    waited_ms += clock_ms() - start;
+}
+
 /* Publishes a loop, wakes up to `helpers` sleeping workers for it, claims iterations like them, and
  * returns when all iterations are done and no worker is inside. */
 static void run_loop(struct team *team, bool all, size_t n, threads_body *body, void *arg,
@@ -184,16 +201,8 @@ static void run_loop(struct team *team, bool all, size_t n, threads_body *body, 
         while (atomic_load(&team->claimed) < team->n)
             sched_yield();
     in_loop = false;
-    atomic_fetch_and(&team->gate, ~GATE_OPEN);
-    uint32_t gate;
-    while (((gate = atomic_load(&team->gate)) & ~GATE_AWAITED) != 0) {
-        if (gate & GATE_AWAITED) {
-            futex_sleep(&team->gate, gate);
-        } else {
-            spin_while(team, &team->gate, gate);
-            atomic_compare_exchange_strong(&team->gate, &gate, gate | GATE_AWAITED);
-        }
-    }
+    if (atomic_fetch_and(&team->gate, ~GATE_OPEN) != GATE_OPEN)
+        await_workers(team);
 }
 
 static bool enter(struct team *team)
@@ -221,6 +230,8 @@ void parallel_for(size_t n, size_t work, threads_body *body, void *arg)
     }
     run_loop(own_team, false, n, body, arg, size_min(n, size) - 1);
 }
+
+double threads_waited_ms(void) { return waited_ms; }
 
 void threads_idle_hook(void (*body)(void *arg), void *arg)
 {

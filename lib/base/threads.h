@@ -38,6 +38,9 @@ typedef void threads_body(void *arg, size_t index);
  * thread alone, since waking the team would cost more. Nested loops run there, too. */
 void parallel_for(size_t n, size_t work, threads_body *body, void *arg);
 
+/* Time that the calling thread has spent at the ends of its loops, waiting for iterations of the others. */
+double threads_waited_ms(void);
+
 /* Sets a hook that the calling thread runs after each iteration of its loops; NULL: none. The hook
  * must be short and must not run loops. */
 void threads_idle_hook(void (*body)(void *arg), void *arg);

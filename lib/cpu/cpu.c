@@ -155,6 +155,11 @@ static int run_op(struct backend_pass *pass, const struct op *op, const struct o
     return table[op->kind](pass, op, step, rows, err);
 }
 
+static double convert_ms(const struct backend_pass *pass)
+{
+    return gemm_convert_ms(pass->gemm) + gemm_convert_ms(pass->expert_gemm);
+}
+
 static void set_retrieval(struct backend_pass *pass, struct retrieval_score *score)
 {
     pass->attn->retrieval = score;
@@ -170,5 +175,6 @@ const struct backend cpu_backend = {
     .run = run_op,
     .run_groups = cpu_run_groups,
     .replay = cpu_replay,
+    .convert_ms = convert_ms,
     .set_retrieval = set_retrieval,
 };

@@ -2,6 +2,7 @@
 #include "decode/comm_model.h"
 
 #include "decode/leader.h"
+#include "model/convert/tensor_types.h"
 #include "model/forward.h"
 
 static void add_transfer(struct transfers *t, enum transfer_kind kind, size_t bytes, size_t times,
@@ -62,11 +63,12 @@ static void add_operations(struct transfers *t, const struct op_list *list, stru
 int comm_by_tensor(struct transfers *t, const struct config *c, size_t ranks, size_t rows,
                    bool expert_parallel, struct err *err)
 {
+    static const struct tensor_types f32 = {.type = DTYPE_F32};
     struct op_list list;
     struct ranks team = {.size = (int)ranks};
     struct model model = {.config = *c, .ranks = &team, .expert_parallel = expert_parallel};
     *t = (struct transfers){.n = 0};
-    if (weights_shape(&model.weights, c, DTYPE_F32, err) < 0)
+    if (weights_shape(&model.weights, c, &f32, err) < 0)
         return -1;
     const int rc = forward_list(&list, &model, err);
     weights_release(&model.weights);

@@ -21,7 +21,10 @@ int loop_feed(struct loop *loop, size_t seq, const uint32_t *id, size_t n, struc
     for (size_t at = 0, count; at < n; at += count) {
         count = size_min(n - at, size_min(session_options(session)->chunk, batch_space(session)));
         batch_add(session, seq, id + at, count);
-        if (session_run(session, session_options(session)->threads_prefill, err) < 0)
+        session_pass(session)->work = &loop->stats->prefill;
+        const int rc = session_run(session, session_options(session)->threads_prefill, err);
+        session_pass(session)->work = &loop->stats->decode;
+        if (rc < 0)
             return -1;
         loop->stats->prefill_tokens += count;
         loop->stats->prefill_steps++;

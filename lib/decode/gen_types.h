@@ -8,6 +8,7 @@
 #include "decode/sample/logprobs.h"
 #include "decode/sample/sampler.h"
 #include "decode/snapshot.h"
+#include "model/op_counts.h"
 #include "text/constrain/constraint.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -148,7 +149,8 @@ struct gen_stats {
     size_t decode_tokens, decode_steps;
     size_t sampled_tokens;
     double prefill_ms, decode_ms, sample_ms;
-    struct hash logits_hash; /* of the whole run: gen_run_hash() */
+    struct pass_work prefill, decode; /* of this rank; passes of draft models are not in them */
+    struct hash logits_hash;          /* of the whole run: gen_run_hash() */
 };
 
 /* The hash of a run, to compare runs bit for bit: BLAKE2b over the first 64 bits of line[0..n), the

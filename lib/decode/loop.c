@@ -281,6 +281,7 @@ int generate_cached(struct session *session, const struct sampler_options *sampl
         .stats = stats,
     };
     *stats = (struct gen_stats){0};
+    session_pass(session)->work = &stats->decode;
     int rc = open_loop(&loop, err);
     if (rc == 0) {
         if (cached)
@@ -291,6 +292,7 @@ int generate_cached(struct session *session, const struct sampler_options *sampl
     }
     stats->logits_hash = gen_run_hash(loop.line_hash, loop.n_lines);
     loop_close(&loop);
+    session_pass(session)->work = NULL;
     return rc;
 }
 

@@ -180,16 +180,33 @@ static void report_prefill(void *arg, size_t layers, size_t all)
                               p->total);
 }
 
+/* The last layer's outputs are needed from the first row on that has logits, unless a strategy reads hidden states. */
+static void skip_outputs(const struct loop *loop)
+{
+    size_t first = batch_tokens(loop->session) - 1;
+    for (size_t i = 0; i < loop->n_slots; i++) {
+        const struct slot *slot = &loop->slot[i];
+        if (slot->busy && slot->chunk_len && slot->prompt_logprobs)
+            first = size_min(first, slot->chunk_row);
+        else if (slot->busy)
+            first = size_min(first, slot->row);
+    }
+    if (!loop->strategy->prefilled)
+        session_skip_outputs(loop->session, first);
+}
+
 static int run_prefill(struct loop *loop, struct prefill *prefill, struct err *err)
 {
     struct session *session = loop->session;
     struct forward *pass = session_pass(session);
     pass->layer_done = report_prefill;
     pass->layer_arg = prefill;
+    pass->work = &loop->stats->prefill;
     report_prefill(prefill, 0, 1);
     const int rc = loop_step(loop, session_options(session)->threads_prefill, first_token,
                              &loop->stats->prefill_ms, err);
     pass->layer_done = NULL;
+    pass->work = &loop->stats->decode;
     return rc;
 }
 
@@ -201,6 +218,7 @@ int loop_prefill(struct loop *loop, struct err *err)
         return -1;
     if (!batch_tokens(session)) /* all were cancelled */
         return 0;
+    skip_outputs(loop);
     prefill.before = prefill.done - batch_tokens(session);
     loop->stats->prefill_tokens += batch_tokens(session);
     loop->stats->prefill_steps++;

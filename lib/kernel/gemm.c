@@ -5,6 +5,7 @@
  * once for all rows. The result of a column does not depend on the panel that it is in. */
 #include "kernel/gemm.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "quant/pack.h"
 #include "base/threads.h"
@@ -56,6 +57,7 @@ struct gemm {
     char *rows;                 /* activations, converted to the kernel's format: [rows_bytes] */
     size_t rows_bytes;
     float *sums; /* x W^T and x G^T of a panel: [threads][2][ROW_CHUNK][PANEL_WIDTH] */
+    double convert_ms;
 };
 
 const char *const precision_names[] = {"f32", "bf16", "bf16x2", "int8", NULL};
@@ -377,9 +379,11 @@ static void interleave_tile(void *arg, size_t index)
 }
 
 /* Converts `rows` rows of x, those of the first n groups, and interleaves those that need it: in one
- * pass, a tile after the other, if all do. */
-static void convert(struct groups_job *job, size_t n, const struct gemm_rows *x, size_t rows)
+ * pass, a tile after the other, if all do. Adds the time to *ms. */
+static void convert(struct groups_job *job, size_t n, const struct gemm_rows *x, size_t rows,
+                    double *ms)
 {
+    const double start = clock_ms();
     size_t tiles = 0;
     job->convert = x;
     for (size_t i = 0; i < n; i++) {
@@ -392,7 +396,10 @@ static void convert(struct groups_job *job, size_t n, const struct gemm_rows *x,
         parallel_for(rows, 4 * rows * x->in, convert_row, (void *)(uintptr_t)x);
     if (tiles)
         parallel_for(tiles, 8 * rows * job->group->a.k, interleave_tile, job);
+    *ms += clock_ms() - start;
 }
+
+double gemm_convert_ms(const struct gemm *gemm) { return gemm ? gemm->convert_ms : 0; }
 
 static size_t count_panels(const struct mat *w, size_t blocks) { return div_up(w->out, blocks * NR); }
 
@@ -649,7 +656,7 @@ static void run_same_format(struct gemm *gemm, const struct product *product, si
     const size_t work = plan_group(gemm, &group);
     struct groups_job job = {gemm, NULL, &group, 1, (size_t)threads_now(), 0, 1};
     convert(&job, 1, &(struct gemm_rows){gemm->kernels, group.a, gemm->rows, x, x_stride, in, NULL},
-            rows);
+            rows, &gemm->convert_ms);
     run_panels(&job, work);
 }
 
@@ -680,7 +687,7 @@ void gemm_run_groups(struct gemm *gemm, const struct product_groups *groups, con
     struct groups_job job = {gemm, NULL, gemm->group, groups->n, (size_t)threads_now(), 0, 1};
     convert(&job, one ? 1 : groups->n,
             &(struct gemm_rows){gemm->kernels, a, gemm->rows, x, x_stride, in, groups->x_row},
-            converted);
+            converted, &gemm->convert_ms);
     run_panels(&job, work);
 }
 

@@ -87,3 +87,6 @@ void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const 
  * computes. With x_row, x has x_rows rows, else as many as the products. */
 void gemm_run_groups(struct gemm *gemm, const struct product_groups *groups, const float *x,
                      size_t x_stride, size_t x_rows);
+
+/* Time spent so far on converting activations to the formats that kernels read. */
+double gemm_convert_ms(const struct gemm *gemm); /* NULL is accepted: 0 */

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/threads.h"
 #include "model/parallel/forward_relay.h"
 #include "model/position.h"
 
@@ -18,14 +19,46 @@ struct list_walk {
     size_t layers_done;
 };
 
-/* Adds the time since the previous call to that of `phase`, if the forward pass is timed. */
+/* ---- what passes do, and its times ---- */
+
+static void lap_begin(const struct forward *f)
+{
+    if (!f->work)
+        return;
+    struct pass_times *times = &f->work->times;
+    times->lap_ms = clock_ms();
+    times->wait_ms -= threads_waited_ms();
+    times->convert_ms -= f->backend->convert_ms(f->pass);
+}
+
+/* Adds the time since the previous call to that of `phase`. */
 static void lap(const struct forward *f, enum forward_phase phase)
 {
-    if (!f->times)
+    if (!f->work)
         return;
     const double now = clock_ms();
-    f->times->ms[phase] += now - f->times->lap_ms;
-    f->times->lap_ms = now;
+    f->work->times.ms[phase] += now - f->work->times.lap_ms;
+    f->work->times.lap_ms = now;
+}
+
+static void lap_end(const struct forward *f)
+{
+    if (!f->work)
+        return;
+    f->work->times.wait_ms += threads_waited_ms();
+    f->work->times.convert_ms += f->backend->convert_ms(f->pass);
+}
+
+static void count_step(const struct forward *f, const struct step *step, size_t expert_runs)
+{
+    if (!f->work)
+        return;
+    const struct kv_setup *setup = kv_setup(f->kv);
+    const size_t kept = setup->window ? setup->sinks + setup->window : 0;
+    work_add_pass(f->work, &f->counts, expert_runs);
+    for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
+        work_add_rows(f->work, &f->counts, step->position[q->first], q->rows, kept);
+    work_skip_outputs(f->work, &f->counts, f->first_output);
 }
 
 /* ---- hidden states ---- */
@@ -139,7 +172,8 @@ static int run_stage(const struct list_walk *walk, size_t first, size_t end, str
     for (const struct op *op = f->list.op + first; op < f->list.op + end; op++) {
         if (run_op(walk, op, rows, err) < 0)
             return -1;
-        lap(f, op->phase);
+        if (op + 1 == f->list.op + end || op[1].phase != op->phase)
+            lap(f, op->phase);
     }
     return 0;
 }
@@ -238,8 +272,8 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
                          .per_sequence = f->attn_per_sequence,
                          .pair = f->experts.pair};
     struct list_walk walk = {.f = f, .step = &at};
-    if (f->times)
-        f->times->lap_ms = clock_ms();
+    const uint64_t expert_runs = f->experts.runs;
+    lap_begin(f);
     set_positions(f, step, &at);
     for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
         lora_add_rows(&f->lora, &at, q->seq, (struct row_range){q->first, q->rows});
@@ -251,9 +285,12 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
         receive_x(f, step->rows, err) < 0 || forward_relay_receive(f, &at, err) < 0)
         return -1;
     lap(f, PHASE_OTHER);
-    return run_layers(&walk, err) < 0 || send_x(f, step->rows, err) < 0
-               ? -1
-               : forward_relay_send(f, step->rows, err);
+    if (run_layers(&walk, err) < 0 || send_x(f, step->rows, err) < 0 ||
+        forward_relay_send(f, step->rows, err) < 0)
+        return -1;
+    lap_end(f);
+    count_step(f, step, (size_t)(f->experts.runs - expert_runs));
+    return 0;
 }
 
 /* ---- logits ---- */
@@ -270,9 +307,11 @@ static int make_logits(struct forward *f, const size_t *row, size_t n, float *lo
     if (addr_is_null(to))
         return err_no_memory(err, "logits of %zu tokens", n);
     f->buffer[BUFFER_LOGITS] = to;
-    if (f->times)
-        f->times->lap_ms = clock_ms();
+    lap_begin(f);
     const int rc = run_range(&walk, f->list.head, n, err);
+    lap_end(f);
+    if (f->work)
+        work_add_logits(f->work, &f->counts, n);
     if (f->backend->in_process) {
         memory->disown(to, bytes);
     } else {

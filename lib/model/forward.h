@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "model/experts/experts.h"
 #include "model/observer.h"
+#include "model/op_counts.h"
 #include "model/ops.h"
 #include "model/parallel/pipeline.h"
 #include "model/parallel/shard.h"
@@ -18,11 +19,6 @@ struct step {
     /* one per sequence; the caller has called kv_ensure() for each */
     const struct attn_query *query;
     size_t n_queries;
-};
-
-struct forward_times {
-    double ms[FORWARD_PHASES];
-    double lap_ms; /* clock_ms() at the end of the last phase */
 };
 
 /* Hidden states that each step keeps for all of its rows, for a drafter that reads them. */
@@ -51,16 +47,17 @@ struct forward {
     /* Called after each layer, to show progress: `done` of `layers` are finished. NULL: none. */
     void (*layer_done)(void *arg, size_t done, size_t layers);
     void *layer_arg;
-    bool attn_per_sequence;      /* one attention call per sequence instead of one for all */
-    struct forward_times *times; /* NULL: not timed */
-    size_t rope_tables;          /* 1, or 2: then LAYER_ROPE_LOCAL's follows */
-    size_t rope_pairs[2];        /* rotary pairs of each table */
-    size_t rope_half;            /* the larger of both */
-    float *frequency;            /* [sequences][rope_tables][rope_half] */
-    float *cosine, *sine;        /* [rope_tables][max_rows * rope_half]: [rows][pairs] of the table */
-    float *temperature;          /* [max_rows] factor of Q */
-    float *slopes;               /* [heads] ALiBi slopes */
-    struct attn_shape *attn;     /* [n_attn]: the different shapes of attention */
+    bool attn_per_sequence;  /* one attention call per sequence instead of one for all */
+    struct op_counts counts; /* of the list */
+    struct pass_work *work;  /* where passes are added up and timed; NULL: they are not */
+    size_t rope_tables;      /* 1, or 2: then LAYER_ROPE_LOCAL's follows */
+    size_t rope_pairs[2];    /* rotary pairs of each table */
+    size_t rope_half;        /* the larger of both */
+    float *frequency;        /* [sequences][rope_tables][rope_half] */
+    float *cosine, *sine;    /* [rope_tables][max_rows * rope_half]: [rows][pairs] of the table */
+    float *temperature;      /* [max_rows] factor of Q */
+    float *slopes;           /* [heads] ALiBi slopes */
+    struct attn_shape *attn; /* [n_attn]: the different shapes of attention */
     size_t n_attn;
     float *passed; /* [max_rows][hidden]: x, from and to other ranks of a pipeline; or NULL */
     struct forward_relay *relay; /* keys and values for other ranks, forward_relay.h; NULL: none */
@@ -83,6 +80,10 @@ void forward_close(struct forward *forward);
  * need no data. */
 int forward_list(struct op_list *list, const struct model *model, struct err *err) MUST_USE;
 void forward_list_close(struct op_list *list);
+
+/* Counts the operations of a model, for which no session is open. Needs no data of weights, see weights_shape(). */
+int model_counts(struct op_counts *counts, const struct model *model,
+                 const struct cache_types *kv_types, struct err *err) MUST_USE;
 
 /* Makes every following step keep hidden states; an error if it cannot be allocated. */
 int forward_tap(struct forward *forward, const size_t *layer, size_t n, struct err *err) MUST_USE;

@@ -106,6 +106,20 @@ void forward_list_close(struct op_list *list)
     *list = (struct op_list){0};
 }
 
+int model_counts(struct op_counts *counts, const struct model *model,
+                 const struct cache_types *kv_types, struct err *err)
+{
+    struct op_list list;
+    const struct kv_shape shape = config_kv_shape(&model->config, 1, kv_types);
+    const struct state_shape state = config_state_shape(&model->config);
+    *counts = (struct op_counts){0};
+    if (forward_list(&list, model, err) < 0)
+        return -1;
+    *counts = op_list_counts(&list, model, &shape, &state);
+    forward_list_close(&list);
+    return 0;
+}
+
 /* ---- what the list needs ---- */
 
 /* Allocates the buffers, whose widths are known. Draft heads' hidden states are cleared: passes may run without, to
@@ -227,6 +241,7 @@ int forward_open(struct forward *f, const struct model *model, const struct back
         lora_uses_open(&f->lora, model->loras, kv_setup(kv)->n_seqs, &f->adopted, err) < 0 ||
         make_list(f, err) < 0 || open_arena(f, err) < 0 || open_backend(f, own, err) < 0)
         goto fail;
+    f->counts = op_list_counts(&f->list, model, &kv_setup(kv)->shape, &kv_setup(kv)->state);
     if (f->pipeline.ranks && !(f->passed = mem_alloc(max_rows, model->config.hidden * sizeof(float)))) {
         err_no_memory(err, "the hidden states of %zu tokens", max_rows);
         goto fail;

@@ -9,6 +9,7 @@
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer.h"
 
+struct tensor_types;
 struct expert_store;
 
 struct model {
@@ -55,6 +56,11 @@ int model_need_head(const struct model *model, struct err *err) MUST_USE;
  * and without a tokenizer. `name` is used in reports. */
 int model_synthesize(struct model **model, const struct config *config, const char *name,
                      enum dtype type, uint64_t seed, struct err *err) MUST_USE;
+
+/* The same with weights of several types. `fast`: rows repeat within large matrices, for measurements of time. */
+int model_synthesize_types(struct model **model, const struct config *config, const char *name,
+                           const struct tensor_types *types, bool fast, uint64_t seed,
+                           struct err *err) MUST_USE;
 
 /* Locks the file's pages in memory (mlock). */
 int model_lock(const struct model *model, struct err *err) MUST_USE;

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "quant/pack.h"
+#include "model/convert/tensor_types.h"
 #include "model/weight_kinds.h"
 
 /* Fails unless a tensor has the shape, type and layout that the configuration implies; other code
@@ -81,8 +82,8 @@ int weights_bind(struct weights *weights, const struct config *config, const str
     return 0;
 }
 
-int weights_shape(struct weights *weights, const struct config *config, enum dtype type,
-                  struct err *err)
+int weights_shape(struct weights *weights, const struct config *config,
+                  const struct tensor_types *types, struct err *err)
 {
     static const float no_data[1];
     struct config own;
@@ -98,10 +99,11 @@ int weights_shape(struct weights *weights, const struct config *config, enum dty
             if (kind->in == DIM_NONE)
                 *(const float **)to = no_data;
             else
-                *(struct mat *)to = (struct mat){.data = no_data,
-                                                 .dtype = weight_kind_type(kind, type),
-                                                 .out = config_dim(c, kind->out),
-                                                 .in = config_dim(c, kind->in)};
+                *(struct mat *)to =
+                    (struct mat){.data = no_data,
+                                 .dtype = tensor_types_random(types, config, kind, layer),
+                                 .out = config_dim(c, kind->out),
+                                 .in = config_dim(c, kind->in)};
         }
     if (config->tied_head)
         weights->head.weight = weights->embed;

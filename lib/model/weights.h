@@ -6,6 +6,8 @@
 #include "model/config.h"
 #include "quant/pack.h"
 
+struct tensor_types;
+
 /* Gain and bias are NULL where the family has none. */
 struct norm_weights {
     const float *gain, *bias; /* [hidden]; QK norms: of one head or of all heads */
@@ -80,9 +82,9 @@ struct weights {
 int weights_bind(struct weights *weights, const struct config *config, const struct bmc_file *file,
                  const char *path, struct err *err) MUST_USE;
 /* Sets the dimensions and types of all matrices, from which operations and their buffers follow, as those of a synthetic
- * model of that type; no data is there to be read. */
-int weights_shape(struct weights *weights, const struct config *config, enum dtype type,
-                  struct err *err) MUST_USE;
+ * model of these types; no data is there to be read. */
+int weights_shape(struct weights *weights, const struct config *config,
+                  const struct tensor_types *types, struct err *err) MUST_USE;
 void weights_release(struct weights *weights);
 
 /* Bytes of a matrix, or of one of a stack, without padding. */

@@ -4,56 +4,6 @@
 #include "prof/roofline.h"
 #include "report/stat.h"
 
-/* Bytes that a decode step reads on average: the weights once, of experts those that ran, and all sequences'
- * KV entries; recurrent states are read and written. */
-static double step_bytes(const struct report *report, const struct model *model,
-                         const struct op_counts *counts, const struct test *test, double expert_runs)
-{
-    const struct config *c = &report->run.config;
-    const struct state_shape state = config_state_shape(c);
-    const double rows = (double)test->depth + (double)test->n_gen / 2;
-    const double layers = (double)size_max(1, model_expert_layers(model));
-    const double more = expert_runs / layers - (double)c->moe->used;
-    return (double)counts->weight_bytes + more * (double)counts->expert_bytes +
-           rows * (double)test->batch * (double)counts->context_bytes +
-           2 * (double)test->batch * (double)state_bytes(&state);
-}
-
-/* Floating-point operations to prefill the test's prompts: every token in all layers, attention
- * over `depth` and on average half the prompt, and the output projection of the last token. */
-static double prompt_flop(const struct op_counts *counts, const struct test *test)
-{
-    const double rows = (double)test->n_prompt, context = (double)test->depth + (rows + 1) / 2;
-    return 2 * (double)test->batch *
-           (rows * ((double)counts->row_macs + context * (double)counts->context_macs) +
-            (double)counts->head_macs);
-}
-
-/* Operand type of prefill's matrix products, whose peak rate is the limit to compare with. */
-static enum peak_kind peak_kind_of(const struct report *report)
-{
-    if (dtype_is_quantized(report->weight_type) && report->run.precision == PRECISION_INT8)
-        return PEAK_INT8;
-    const bool narrow = report->run.kernels->panel_bf16 && report->run.precision != PRECISION_F32;
-    return report->weight_type == DTYPE_BF16 && narrow ? PEAK_BF16 : PEAK_F32;
-}
-
-/* Measures the machine's present limit for a test: memory bandwidth in GB/s for decoding, peak
- * arithmetic in GFLOP/s for prefill. */
-static double measure_roof(const struct bench_job *job, struct figures *f)
-{
-    static const char *const names[PEAK_KINDS] = {"f32", "bf16", "int8"};
-    const enum peak_kind own = peak_kind_of(job->report);
-    f->roof_gb_s = f->roof_gflop_s = NAN;
-    f->roof_kind = "read";
-    if (f->test.n_gen)
-        return f->roof_gb_s = roof_read_gb_s(job->block, 3);
-    const double peak = roof_peak(own, 1).gop_s;
-    const double wide = own == PEAK_BF16 ? roof_peak(PEAK_F32, 1).gop_s : 0;
-    f->roof_kind = names[peak > wide ? own : PEAK_F32];
-    return f->roof_gflop_s = peak > wide ? peak : wide;
-}
-
 static int run_test(const struct bench_job *job, const struct measurement *m,
                     struct steps_result *result, struct figures *f, struct err *err)
 {
@@ -78,18 +28,37 @@ static void set_rates(struct figures *f, size_t tokens, double ms, double apart)
     f->step_ms = ms / (double)size_max(f->test.n_gen, 1);
 }
 
+/* What the test's passes had to do, how near they came to the least time of that, and where the time went. */
+static void set_work(const struct bench_job *job, const struct pass_work *work, struct roof *roof,
+                     struct figures *f)
+{
+    const struct run *run = &job->report->run;
+    const struct cpu_options how = {run->kernels, run->precision, run->attn};
+    const double steps = f->test.n_gen ? (double)f->test.n_gen : 1;
+    roof_measure_peaks(roof, 1);
+    const struct roof_limit limit = roof_limit(roof, work, &how);
+    const bool reads = limit.kind && strcmp(limit.kind, "read") == 0;
+    f->roof_share = limit.ms / steps / f->step_ms;
+    f->roof_kind = limit.kind;
+    f->roof_gb_s = reads ? limit.rate : NAN;
+    f->roof_gflop_s = reads ? NAN : limit.rate;
+    f->step_bytes = (double)work_bytes(work) / steps;
+    for (size_t class = 0; class < WEIGHTS_CLASSES; class ++)
+        f->step_macs[class] = (double)work->macs[class] / steps;
+    f->attention_macs = (double)work->attention_macs / steps;
+    for (size_t i = 0; i < FORWARD_PHASES; i++)
+        f->part_ms[i] = work->times.ms[i] / steps;
+    f->conversion_ms = work->times.convert_ms / steps;
+    f->wait_ms = work->times.wait_ms / steps;
+}
+
 int measure_bench(void *arg, const struct measurement *m, struct figures *f, struct err *err)
 {
     const struct bench_job *job = arg;
     const struct test *test = &m->test;
     const bool decode = test->n_gen;
-    const double steps = (double)test->n_gen,
-                 layers = (double)size_max(1, model_expert_layers(job->model));
     struct steps_result result;
-    struct op_counts counts;
-    if (model_counts(&counts, job->model, &job->report->run.kv_types, err) < 0)
-        return -1;
-    const double roof = measure_roof(job, f);
+    struct roof roof = {.read_gb_s = roof_read_gb_s(job->block, decode ? 3 : 1)};
     resident_peak_reset();
     if (run_test(job, m, &result, f, err) < 0)
         return -1;
@@ -97,15 +66,13 @@ int measure_bench(void *arg, const struct measurement *m, struct figures *f, str
     set_rates(f, test->batch * (test->n_prompt + test->n_gen),
               decode ? result.decode_ms : result.prefill_ms,
               decode ? result.growth_ms + result.sample_ms : result.prefill_growth_ms);
-    const double bytes = step_bytes(job->report, job->model, &counts, test, result.expert_runs);
-    f->roof_share = (decode ? bytes : prompt_flop(&counts, test)) / f->step_ms / 1e6 / roof;
+    set_work(job, decode ? &result.decode : &result.prefill, &roof, f);
     f->first_token_ms = decode ? NAN : result.prefill_ms;
-    f->step_bytes = decode ? bytes : NAN;
     f->experts_per_layer =
-        decode && job->model->config.moe->experts ? result.expert_runs / layers : NAN;
-    for (size_t i = 0; i < FORWARD_PHASES; i++)
-        f->part_ms[i] = decode ? result.ms[i] / steps : NAN;
-    f->sampling_ms = decode ? result.sample_ms / steps : NAN;
+        decode && job->model->config.moe->experts
+            ? result.expert_runs / (double)size_max(1, model_expert_layers(job->model))
+            : NAN;
+    f->sampling_ms = decode ? result.sample_ms / (double)test->n_gen : NAN;
     f->token_ms = result.step_ms;
     f->n_tokens = test->n_gen;
     return 0;

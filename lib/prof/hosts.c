@@ -137,9 +137,11 @@ static int run_step_cost(const struct run *run, const struct model *model, const
     const double step_ms = stat_quantile(result.step_ms, n_gen, 0.5);
     const double scale = result.decode_ms > 0 ? step_ms / result.decode_ms : 0;
     *cost = (struct step_cost){
-        .attention_ms = (result.ms[PHASE_ATTENTION] + result.ms[PHASE_PROJECTION]) * scale,
-        .mlp_ms = result.ms[PHASE_MLP] * scale,
-        .head_ms = result.ms[PHASE_HEAD] * scale,
+        .attention_ms =
+            (result.decode.times.ms[PHASE_ATTENTION] + result.decode.times.ms[PHASE_PROJECTION]) *
+            scale,
+        .mlp_ms = result.decode.times.ms[PHASE_MLP] * scale,
+        .head_ms = result.decode.times.ms[PHASE_HEAD] * scale,
         .experts = result.expert_runs / (double)size_max(1, model_expert_layers(model)),
     };
     cost->serial_ms = step_ms - step_cost_ms(cost);

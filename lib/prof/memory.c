@@ -10,12 +10,13 @@
 static int activations_of(const struct run *run, const struct kv_spec *spec, size_t seqs, size_t rows,
                           size_t *bytes, struct err *err)
 {
+    static const struct tensor_types f32 = {.type = DTYPE_F32};
     struct session *session;
     struct model model = {.config = run->config};
     struct session_options options = run_session_options(run, run->N, seqs);
     options.kv = *spec;
     *bytes = 0;
-    if (weights_shape(&model.weights, &model.config, DTYPE_F32, err) < 0)
+    if (weights_shape(&model.weights, &model.config, &f32, err) < 0)
         return -1;
     threads_set(run->threads);
     const struct mem_requests before = mem_requests();

@@ -5,8 +5,8 @@
 #include "prof/roofline.h"
 
 const char *const prof_command_names[PROF_COMMANDS] = {
-    "policies", "sweep",        "latency",     "bench",   "memory",       "ranks",  "roof",
-    "heads",    "cache-scales", "cache-types", "quality", "prefix-cache", "compare"};
+    "policies", "sweep", "latency",      "bench",       "memory",  "ranks",        "predict",
+    "roof",     "heads", "cache-scales", "cache-types", "quality", "prefix-cache", "compare"};
 
 enum {
     MAIN = FIELD_MAIN,
@@ -99,10 +99,35 @@ static const struct row_field bench_fields[] = {
     FIGURE(REAL, "head_ms", part_ms[PHASE_HEAD], MEAN, 0),
     FIGURE(REAL, "other_ms", part_ms[PHASE_OTHER], MEAN, 0),
     FIGURE(REAL, "sampling_ms", sampling_ms, MEAN, 0),
+    FIGURE(REAL, "conversion_ms", conversion_ms, MEAN, 0),
+    FIGURE(REAL, "wait_ms", wait_ms, MEAN, 0),
     GROWTH,
     FIGURE(SIZE, "peak_resident_bytes", peak_resident_bytes, MAX, 0),
     FIGURE(REAL, "step_bytes", step_bytes, LAST, 0),
+    FIGURE(REAL, "macs_quantised", step_macs[WEIGHTS_QUANTISED], LAST, 0),
+    FIGURE(REAL, "macs_bf16", step_macs[WEIGHTS_BF16], LAST, 0),
+    FIGURE(REAL, "macs_f32", step_macs[WEIGHTS_F32], LAST, 0),
+    FIGURE(REAL, "macs_attention", attention_macs, LAST, 0),
     FIGURE(REAL, "experts_per_layer", experts_per_layer, MEAN, 0),
+    END,
+};
+
+static const struct row_field predict_fields[] = {
+    FIGURE(TEXT, "test", kind, LAST, MAIN | TEST),
+    POLICY,
+    BATCH,
+    N_PROMPT,
+    N_GEN,
+    FIGURE(SIZE, "depth", test.depth, LAST, AXIS),
+    FIGURE(REAL, "tok_s", tok_s, MEDIAN, MAIN | SAMPLES),
+    FIGURE(REAL, "step_ms", step_ms, MEDIAN, MAIN),
+    FIGURE(REAL, "first_token_ms", first_token_ms, MEDIAN, 0),
+    FIGURE(REAL, "attention_ms", part_ms[PHASE_ATTENTION], MEAN, 0),
+    FIGURE(REAL, "projections_ms", part_ms[PHASE_PROJECTION], MEAN, 0),
+    FIGURE(REAL, "mlp_ms", part_ms[PHASE_MLP], MEAN, 0),
+    FIGURE(REAL, "head_ms", part_ms[PHASE_HEAD], MEAN, 0),
+    FIGURE(REAL, "other_ms", part_ms[PHASE_OTHER], MEAN, 0),
+    FIGURE(SIZE, "run_layers", memory.run_layers, LAST, SETUP),
     END,
 };
 
@@ -262,6 +287,7 @@ const struct row_kind prof_rows[PROF_COMMANDS] = {
     [PROF_BENCH] = {bench_fields, FIELD_ALL, true, true, true},
     [PROF_MEMORY] = {memory_fields, FIELD_ALL, true, false, true},
     [PROF_RANKS] = {ranks_fields, FIELD_ALL, true, true, false},
+    [PROF_PREDICT] = {predict_fields, FIELD_ALL, true, true, true},
     [PROF_ROOF] = {roof_fields, FIELD_MACHINE, false, false, false},
     [PROF_HEADS] = {heads_fields, FIELD_ALL, false, false, false},
     [PROF_SCALES] = {scales_fields, FIELD_ALL, false, false, false},

@@ -14,6 +14,7 @@ enum prof_command {
     PROF_BENCH,
     PROF_MEMORY,
     PROF_RANKS,
+    PROF_PREDICT,
     PROF_ROOF,
     PROF_HEADS,
     PROF_SCALES,

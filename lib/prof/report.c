@@ -134,7 +134,8 @@ int report_setup(const struct report *report, const struct row_kind *kind, const
     const struct setup setup = {
         .shape = report->shape,
         .model_id = report->model_id,
-        .weight_type = dtype_name(report->weight_type),
+        .weight_type =
+            report->types.mixture ? report->types.mixture->name : dtype_name(report->types.type),
         .kv_type = run->kv_type.text,
         .attn = run->attn->name,
         .isa = run->kernels->isa,

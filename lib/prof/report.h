@@ -5,7 +5,8 @@
 #include <signal.h>
 
 #include "decode/snapshot.h"
-#include "model/op_counts.h"
+#include "model/convert/tensor_types.h"
+#include "model/forward.h"
 #include "prof/counters.h"
 #include "report/fields.h"
 
@@ -57,7 +58,7 @@ struct steps_result {
     double growth_ms; /* part of decode_ms: allocating and copying cache memory */
     double sample_ms; /* choosing tokens: total over all decode steps */
     double decode_ms; /* sum of step_ms */
-    double ms[FORWARD_PHASES];
+    struct pass_work prefill, decode;
     size_t T, r;
     enum kv_T_from T_from;
     double expert_runs; /* experts whose weights a decode step read, over all layers */
@@ -129,9 +130,9 @@ enum { MAX_REPEAT = 64 };
 /* Settings common to all measurements of a run, which every result row states. */
 struct report {
     struct run run;
-    const char *shape; /* name of a model shape, or path of the model */
-    char model_id[65]; /* the model file's id; "" without a file */
-    enum dtype weight_type;
+    const char *shape;            /* name of a model shape, or path of the model */
+    char model_id[65];            /* the model file's id; "" without a file */
+    struct tensor_types types;    /* of a shape's weights; of a file's: the type of most */
     const char *version, *commit; /* program version; git commit, or NULL */
     char timestamp[32];           /* when the run began: UTC, ISO 8601 */
     int repeat, warmup;
@@ -159,6 +160,7 @@ struct figures {
     double step_ms, compute_ms, network_ms, first_token_ms, sampling_ms, latency_ms[3],
         part_ms[FORWARD_PHASES];
     double roof_share, roof_gb_s, roof_gflop_s, step_bytes, experts_per_layer;
+    double step_macs[WEIGHTS_CLASSES], attention_macs, conversion_ms, wait_ms;
     struct step_cost cost;
     size_t peak_resident_bytes, sent_bytes, sent_calls;
     struct memory_result memory;

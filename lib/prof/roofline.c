@@ -163,6 +163,73 @@ static bool measure_copying(struct roof *roof, size_t bytes, int repeats)
     return a && b;
 }
 
+/* ---- the limits of some work ---- */
+
+/* The operands that products with weights of a class have. */
+static enum peak_kind kind_of(const struct cpu_options *how, enum weights_class weights)
+{
+    const bool narrow = how->precision == PRECISION_BF16 || how->precision == PRECISION_BF16X2;
+    if (weights == WEIGHTS_QUANTISED)
+        return how->precision == PRECISION_INT8 ? PEAK_INT8 : PEAK_F32;
+    return weights == WEIGHTS_BF16 && narrow && how->kernels->panel_bf16 ? PEAK_BF16 : PEAK_F32;
+}
+
+/* Adds the time of multiply-adds at the peak of `kind`, or of f32 where that is faster, as where products of bf16 are
+ * split in two. */
+static void add_macs(double ms[PEAK_KINDS], const struct roof *roof, const struct cpu_options *how,
+                     enum peak_kind kind, size_t macs)
+{
+    const bool split = kind == PEAK_BF16 && how->precision == PRECISION_BF16X2;
+    double rate = roof->peak[kind].gop_s / (1 + split);
+    if (rate < roof->peak[PEAK_F32].gop_s) {
+        kind = PEAK_F32;
+        rate = roof->peak[PEAK_F32].gop_s;
+    }
+    if (macs)
+        ms[kind] += rate > 0 ? 2 * (double)macs / rate / 1e6 : NAN;
+}
+
+struct roof_limit roof_limit(const struct roof *roof, const struct pass_work *work,
+                             const struct cpu_options *how)
+{
+    static const char *const names[PEAK_KINDS] = {"f32", "bf16", "int8"};
+    double ms[PEAK_KINDS] = {0}, all = 0;
+    enum peak_kind most = 0;
+    const double read_ms = roof->read_gb_s > 0 ? (double)work_bytes(work) / roof->read_gb_s / 1e6 : NAN;
+    for (enum weights_class class = 0; class < WEIGHTS_CLASSES; class ++)
+        add_macs(ms, roof, how, kind_of(how, class), work->macs[class]);
+    add_macs(ms, roof, how, PEAK_F32, work->attention_macs);
+    for (enum peak_kind kind = 0; kind < PEAK_KINDS; kind++) {
+        all += ms[kind];
+        most = ms[kind] > ms[most] ? kind : most;
+    }
+    if (isnan(read_ms) || isnan(all))
+        return (struct roof_limit){NAN, NULL, NAN};
+    return read_ms >= all ? (struct roof_limit){read_ms, "read", roof->read_gb_s}
+                          : (struct roof_limit){all, names[most], roof->peak[most].gop_s};
+}
+
+/* ---- all of it ---- */
+
+void roof_measure_peaks(struct roof *roof, int repeats)
+{
+    for (enum peak_kind kind = 0; kind < PEAK_KINDS; kind++)
+        roof->peak[kind] = roof_peak(kind, repeats);
+}
+
+int roof_measure_limits(struct roof *roof, struct err *err)
+{
+    enum { BYTES = 128 << 20 }; /* larger than most caches */
+    struct roof_block block;
+    *roof = (struct roof){0};
+    if (roof_block_open(&block, BYTES, err) < 0)
+        return -1;
+    roof->read_gb_s = roof_read_gb_s(&block, 2);
+    roof_block_close(&block);
+    roof_measure_peaks(roof, 1);
+    return 0;
+}
+
 int roof_measure(struct roof *roof, size_t bytes, int repeats, struct err *err)
 {
     struct roof_block block;
@@ -174,7 +241,6 @@ int roof_measure(struct roof *roof, size_t bytes, int repeats, struct err *err)
         return -1;
     roof->read_gb_s = roof_read_gb_s(&block, repeats + 1);
     roof_block_close(&block);
-    for (enum peak_kind kind = 0; kind < PEAK_KINDS; kind++)
-        roof->peak[kind] = roof_peak(kind, repeats);
+    roof_measure_peaks(roof, repeats);
     return 0;
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "base/err.h"
+#include "cpu/cpu.h"
 #include "kernel/peak.h"
+#include "model/op_counts.h"
 
 /* The machine's peak rates over all threads; 0: not measurable here. */
 struct roof {
@@ -17,6 +19,20 @@ struct roof {
 
 /* Measures all rates: the best of `repeats` rounds, with blocks of `bytes` bytes, in 1 to 2 s. */
 int roof_measure(struct roof *roof, size_t bytes, int repeats, struct err *err) MUST_USE;
+
+/* Measures the read rate and the peaks only, less accurately: 0.1 to 0.3 s. */
+int roof_measure_limits(struct roof *roof, struct err *err) MUST_USE;
+void roof_measure_peaks(struct roof *roof, int repeats);
+
+/* The least time of some work, computed as `how` says: that of reading and writing its bytes at the read rate, or of its multiply-adds at their
+ * peaks, whichever is longer. Attention counts as f32. ms is NaN if a rate is unknown. */
+struct roof_limit {
+    double ms;
+    const char *kind; /* of the longer one: "read", or the peak that most of the time goes by */
+    double rate;      /* 10^9 bytes, or operations, per second */
+};
+struct roof_limit roof_limit(const struct roof *roof, const struct pass_work *work,
+                             const struct cpu_options *how);
 
 /* A memory block, kept in populated huge pages, to measure bandwidth right beside each forward
  * pass, since it varies on a shared machine. */

@@ -60,6 +60,7 @@ static int feed_random(struct stepper *s, size_t n, struct err *err)
             s->row[seq] = batch_add(s->session, seq, s->prompt, rows) + rows - 1;
             if (*s->run->interrupted)
                 return err_code(err, ERR_INTERRUPTED, "interrupted");
+            session_skip_outputs(s->session, s->row[seq]);
             if (session_run(s->session, s->run->threads, err) < 0)
                 return -1;
             if (at + rows == n &&
@@ -197,7 +198,6 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
               size_t depth, size_t n_prompt, size_t n_gen, struct steps_result *result, struct err *err)
 {
     struct stepper s = {.run = run};
-    struct forward_times times = {{0}, 0};
     int rc = -1;
     *result = (struct steps_result){0};
     threads_set(run->threads);
@@ -210,6 +210,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
         (run->snapshot ? begin_with_snapshot(&s, err) : fill_depth(&s, depth, err)) < 0)
         goto out;
     const double grown = growth_ms(&s), start = clock_ms();
+    session_pass(s.session)->work = &result->prefill;
     if (!n_prompt && !run->snapshot)
         draw_tokens(&s);
     if (feed_random(&s, n_prompt, err) < 0)
@@ -218,15 +219,13 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     result->prefill_growth_ms = growth_ms(&s) - grown;
     if (n_prompt)
         choose_tokens(&s);
-    session_pass(s.session)->times = &times;
+    session_pass(s.session)->work = &result->decode;
     const uint64_t runs = session_pass(s.session)->experts.runs;
     for (size_t n = 0; n < n_gen; n++)
         if (decode_step(&s, n, result, err) < 0)
             goto out;
     result->expert_runs =
         (double)(session_pass(s.session)->experts.runs - runs) / (double)size_max(n_gen, 1);
-    for (size_t i = 0; i < FORWARD_PHASES; i++)
-        result->ms[i] = times.ms[i];
     result->T = kv_setup(session_kv(s.session))->T;
     result->r = kv_setup(session_kv(s.session))->r;
     result->T_from = kv_setup(session_kv(s.session))->T_from;

@@ -12,6 +12,23 @@
         name, true, offsetof(struct rank_counts, field)                                                \
     }
 
+/* Work of a phase, and its times. */
+#define WORK(phase)                                                                                    \
+    COUNT(gen.phase.weight_bytes, #phase "_weight_bytes"),                                             \
+        COUNT(gen.phase.kv_read_bytes, #phase "_kv_read_bytes"),                                       \
+        COUNT(gen.phase.kv_write_bytes, #phase "_kv_write_bytes"),                                     \
+        COUNT(gen.phase.macs[WEIGHTS_QUANTISED], #phase "_macs_quantised"),                            \
+        COUNT(gen.phase.macs[WEIGHTS_BF16], #phase "_macs_bf16"),                                      \
+        COUNT(gen.phase.macs[WEIGHTS_F32], #phase "_macs_f32"),                                        \
+        COUNT(gen.phase.attention_macs, #phase "_macs_attention"),                                     \
+        TIME(gen.phase.times.ms[PHASE_ATTENTION], #phase "_attention_ms"),                             \
+        TIME(gen.phase.times.ms[PHASE_PROJECTION], #phase "_projections_ms"),                          \
+        TIME(gen.phase.times.ms[PHASE_MLP], #phase "_mlp_ms"),                                         \
+        TIME(gen.phase.times.ms[PHASE_HEAD], #phase "_head_ms"),                                       \
+        TIME(gen.phase.times.ms[PHASE_OTHER], #phase "_other_ms"),                                     \
+        TIME(gen.phase.times.convert_ms, #phase "_conversion_ms"),                                     \
+        TIME(gen.phase.times.wait_ms, #phase "_wait_ms")
+
 const struct rank_count rank_count[RANK_COUNTS] = {
     COUNT(gen.sequences, "sequences"),
     COUNT(gen.finished[FINISHED_LENGTH], "finished_length"),
@@ -34,9 +51,11 @@ const struct rank_count rank_count[RANK_COUNTS] = {
     COUNT(gen.prefill_tokens, "prefill_tokens"),
     COUNT(gen.prefill_steps, NULL),
     TIME(gen.prefill_ms, "prefill_ms"),
+    WORK(prefill),
     COUNT(gen.decode_tokens, "decode_tokens"),
     COUNT(gen.decode_steps, "decode_steps"),
     TIME(gen.decode_ms, "decode_ms"),
+    WORK(decode),
     COUNT(gen.sampled_tokens, "sampled_tokens"),
     TIME(gen.sample_ms, "sample_ms"),
     COUNT(kv.attached_bytes, "kv_adopted_bytes"),

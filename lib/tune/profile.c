@@ -209,6 +209,8 @@ int profile_merge(struct profile *p, const struct profile *newer, struct err *er
     if (newer->n_rates) {
         memcpy(p->rate, newer->rate, sizeof p->rate);
         p->n_rates = newer->n_rates;
+        p->read_gb_s = newer->read_gb_s;
+        memcpy(p->peak_gop_s, newer->peak_gop_s, sizeof p->peak_gop_s);
     }
     for (size_t i = 0; rc == 0 && i < newer->n_curves; i++)
         rc = profile_put_curve(p, &newer->curve[i], err);
@@ -389,6 +391,16 @@ static int add_rate(struct profile *p, char *value, struct err *err)
     return 0;
 }
 
+/* Parses a "roof" line, rates of all threads: READ F32 BF16 INT8. */
+static int add_roof(struct profile *p, char *value, struct err *err)
+{
+    char *w[MAX_WORDS];
+    bool right = split_words(value, w) == 1 + PEAK_KINDS && read_real(w[0], 0, &p->read_gb_s);
+    for (size_t kind = 0; right && kind < PEAK_KINDS; kind++)
+        right = read_real(w[1 + kind], 0, &p->peak_gop_s[kind]);
+    return right ? 0 : err_set(err, "the read rate and the peaks cannot be read");
+}
+
 /* Parses a "spec" line: TARGET DRAFT ATTN TYPE BATCH N T chain|tree TOKENS LEVELS EXPECTED. */
 static int add_spec(struct profile *p, char *value, struct err *err)
 {
@@ -416,7 +428,8 @@ static const struct {
     size_t since; /* first version of the format that has the key */
 } lines[] = {{"constant", add_point, 1}, {"T", add_T, 1},          {"model", add_model, 2},
              {"policy", add_policy, 2},  {"step_ms", add_step, 2}, {"batch_knee", add_knee, 2},
-             {"free_rows", add_knee, 2}, {"rate", add_rate, 2},    {"spec", add_spec, 3}};
+             {"free_rows", add_knee, 2}, {"rate", add_rate, 2},    {"spec", add_spec, 3},
+             {"roof", add_roof, 3}};
 
 static int read_entry(struct profile *p, const struct conf_entry *e, size_t version, struct err *err)
 {
@@ -562,6 +575,12 @@ static int write_rates(const struct profile *p, struct buf *text, struct err *er
     for (size_t i = 0; rc == 0 && i < p->n_rates; i++)
         rc = buf_addf(text, err, "rate %s %.4g %.4g %.4g\n", p->rate[i].isa, p->rate[i].gop_s[PEAK_F32],
                       p->rate[i].gop_s[PEAK_BF16], p->rate[i].gop_s[PEAK_INT8]);
+    if (rc == 0 && p->read_gb_s > 0)
+        rc = buf_addf(text, err,
+                      "# roof READ F32 BF16 INT8: 10^9 bytes, and operations, a second on all threads\n"
+                      "roof %.4g %.4g %.4g %.4g\n",
+                      p->read_gb_s, p->peak_gop_s[PEAK_F32], p->peak_gop_s[PEAK_BF16],
+                      p->peak_gop_s[PEAK_INT8]);
     return rc;
 }
 

@@ -67,6 +67,8 @@ struct profile {
     struct machine machine;
     struct tuned_rate rate[RATES_MOST];
     size_t n_rates;
+    /* of all threads: 10^9 bytes read, and operations at their peak, per second; 0: not measured */
+    double read_gb_s, peak_gop_s[PEAK_KINDS];
     struct rate_curve *curve;
     size_t n_curves, curves_cap;
     struct tuned_T *tuned;

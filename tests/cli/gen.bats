@@ -394,6 +394,27 @@ kernel_stats() { # FIELD OPTION..
     [ "$(wc -l <stats.json)" -eq 1 ]
 }
 
+# A layer has 704512 elements in matrices, the head 4096 * 256, both bf16; 17 norms have 256 in f32. A token's KV entries are 8 * 2 * 2 * 32 in
+# f32, and attention to them 8 * 2 * 8 * 32 multiply-adds. The prompt's tokens attend to 1 to 4 entries, the 11 decoded ones to 5 to 15.
+@test "bytes and multiply-adds of prefill and decoding are counted" {
+    stats_of '[.prefill_weight_bytes, .prefill_kv_read_bytes, .prefill_kv_write_bytes, .prefill_macs_attention, .prefill_macs_quantised, .prefill_macs_f32]'
+    assert_output "[$((2 * (8 * 704512 + 4096 * 256) + 4 * 17 * 256)),$((4 * 4096)),$((4 * 4096)),$((10 * 4096)),0,0]"
+    # of the last layer, out, gate, up and down are computed for the last token only
+    ok jq .prefill_macs_bf16 stats.json
+    assert_output $((4 * 8 * 704512 - 3 * (256 * 256 + 3 * 704 * 256) + 4096 * 256))
+    ok jq -c '[.decode_weight_bytes, .decode_kv_read_bytes, .decode_kv_write_bytes, .decode_macs_attention, .decode_macs_bf16]' stats.json
+    assert_output "[$((11 * (2 * (8 * 704512 + 4096 * 256) + 4 * 17 * 256))),$((110 * 4096)),$((11 * 4096)),$((110 * 4096)),$((11 * (8 * 704512 + 4096 * 256)))]"
+    ok jq -e '[.prefill_attention_ms, .prefill_projections_ms, .prefill_mlp_ms, .prefill_head_ms, .prefill_other_ms] as $parts |
+        ($parts | all(. > 0)) and ($parts | add) <= .prefill_ms * 1.0001 and .prefill_conversion_ms + .prefill_wait_ms <= .prefill_ms' stats.json
+}
+
+@test "the roofline is measured if asked for, else the profile's, else unknown" {
+    stats_of '[.roof_from, .roof_read_gb_s, .decode_roof_share, .decode_roof_kind]' --profile none
+    assert_output '[null,null,null,null]'
+    stats_of '.roof_from == "measured" and .roof_read_gb_s > 0 and .roof_f32_gop_s > 0 and .prefill_roof_share > 0 and .decode_roof_share > 0' --roofline
+    assert_output true
+}
+
 @test "prompt and generated tokens are counted" {
     # The first token comes from prefill, each of the others from a decode step.
     stats_of '[.prefill_tokens, .decode_tokens, .decode_steps, .sampled_tokens]' -n 7

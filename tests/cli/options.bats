@@ -421,7 +421,7 @@ bmc-convert --synth opt-12|opt-125m'
     while IFS='|' read -r line expected; do
         assert_equal "$line: $(complete_in_bash "$line")" "$line: $expected"
     done <<<"$COMPLETED"
-    assert_equal "$(complete_in_bash 'bmc-prof ')" "policies sweep latency bench memory ranks roof heads cache-scales cache-types quality prefix-cache compare"
+    assert_equal "$(complete_in_bash 'bmc-prof ')" "policies sweep latency bench memory ranks predict roof heads cache-scales cache-types quality prefix-cache compare"
     assert_equal "$(complete_in_bash 'bmc-gen --kv = r')" reserve
     assert_equal "$(complete_in_bash 'bmc-prof --kv bmc,iterative,up')" bmc,iterative,upfront
     touch story.txt

@@ -1,7 +1,7 @@
 /* Opens draft models and draft heads as drafters. */
 #include "decode/spec/drafter.h"
 #include "model/draft_head.h"
-#include "model/op_counts.h"
+#include "model/forward.h"
 
 struct session_options draft_session_options(const struct session_options *target,
                                              const struct model *draft, size_t context, size_t max,

@@ -183,7 +183,7 @@ static size_t add_draft(struct session *session, const struct slot *slot, struct
 /* Runs the target model over all drafts; sets spec->logits to its logits after each draft node. */
 static int verify_all(struct spec *spec, struct loop *loop, struct err *err)
 {
-    struct forward_times times = {0};
+    const double *attention_ms = &loop->stats->decode.times.ms[PHASE_ATTENTION], before = *attention_ms;
     size_t n = 0;
     for (size_t i = 0; i < loop->n_slots; i++) {
         if (!loop->slot[i].busy)
@@ -196,12 +196,9 @@ static int verify_all(struct spec *spec, struct loop *loop, struct err *err)
         for (size_t node = 0; node < spec->seq[i].draft.n; node++)
             spec->row[n++] = first + node;
     }
-    session_pass(loop->session)->times = &times;
-    const int rc = session_forward(loop->session, session_options(loop->session)->threads, err);
-    session_pass(loop->session)->times = NULL;
-    if (rc < 0)
+    if (session_forward(loop->session, session_options(loop->session)->threads, err) < 0)
         return -1;
-    spec->stats.attention_ms += times.ms[PHASE_ATTENTION];
+    spec->stats.attention_ms += *attention_ms - before;
     if (session_logits(loop->session, spec->row, n, spec->logits, err) < 0)
         return -1;
     for (size_t i = 0; i < loop->n_slots && spec->drafter->observe; i++)

@@ -39,6 +39,29 @@ const char *model_types_name(size_t i)
     return mixture ? mixture->name : i < PLAIN ? importable_type_name(i) : NULL;
 }
 
+/* The mixture of random_types(), or NULL. */
+static const struct type_mixture *random_mixture(size_t i)
+{
+    enum dtype same;
+    size_t n = DTYPE_COUNT;
+    for (size_t m = 0; type_mixture(m); m++)
+        if (!dtype_parse(type_mixture(m)->name, &same) && n++ == i)
+            return type_mixture(m);
+    return NULL;
+}
+
+struct tensor_types random_types(size_t i)
+{
+    const struct type_mixture *mixture = random_mixture(i);
+    return (struct tensor_types){.type = mixture ? mixture->base : (enum dtype)i, .mixture = mixture};
+}
+
+const char *random_types_name(size_t i)
+{
+    const struct type_mixture *mixture = random_mixture(i);
+    return mixture ? mixture->name : i < DTYPE_COUNT ? dtype_names[i] : NULL;
+}
+
 const char *model_types_find(const char *text)
 {
     char name[16];
@@ -222,4 +245,17 @@ enum dtype tensor_types_choose(const struct tensor_types *types, const struct ty
             return type == DTYPE_COUNT ? m->from : type;
     type = usual_type(types, m);
     return type == DTYPE_COUNT ? m->from : type;
+}
+
+enum dtype tensor_types_random(const struct tensor_types *types, const struct config *config,
+                               const struct weight_kind *kind, size_t layer)
+{
+    struct config own;
+    const struct typed_matrix matrix = {.config = config,
+                                        .kind = kind,
+                                        .layer = layer,
+                                        .columns =
+                                            config_dim(config_of_layer(config, layer, &own), kind->in),
+                                        .from = DTYPE_BF16};
+    return tensor_types_choose(types, &matrix, "");
 }

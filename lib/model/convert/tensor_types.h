@@ -23,6 +23,15 @@ const char *importable_type_name(size_t i);
 struct tensor_types model_types(size_t i);
 const char *model_types_name(size_t i);
 
+/* The i-th choice of types for random weights, and its name: every type, for all matrices but routers, then mixtures
+ * that are not called like a type. The name is NULL after the last. */
+struct tensor_types random_types(size_t i);
+const char *random_types_name(size_t i);
+
+/* The type of a tensor of a model with random weights. */
+enum dtype tensor_types_random(const struct tensor_types *types, const struct config *config,
+                               const struct weight_kind *kind, size_t layer);
+
 /* The name of a choice that is spelled otherwise: in capitals, as in earlier versions, or, as in llama.cpp, q4_k for
  * q4_k_m. NULL: there is none. */
 const char *model_types_find(const char *text);

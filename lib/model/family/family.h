@@ -92,10 +92,10 @@ const struct tensor_transform *family_tensor(const struct family *family,
                                              size_t nth, char name[TENSOR_NAME_SIZE]);
 
 /* Sets `path` to that of a shape: MODELS_DIR/shapes/NAME.shape, or `shape` itself if it contains a
- * slash or ends in ".shape". */
+ * slash or ends in ".shape" or ".json". */
 void shape_path(const char *models_dir, const char *shape, char *path, size_t size);
 
-/* Fills `config` from a shape file, given by name or path, and its family. config_close() frees the result. */
+/* Fills `config` from a shape file, given by name or path, and its family, or from a config.json. config_close() frees the result. */
 int shape_configure(const char *models_dir, const char *shape, struct config *config,
                     struct err *err) MUST_USE;
 

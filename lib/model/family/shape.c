@@ -1,4 +1,4 @@
-/* Shape files: sizes of published models. */
+/* Shape files: sizes of published models. A config.json has them, too. */
 #include <dirent.h>
 
 #include "base/file.h"
@@ -64,10 +64,40 @@ static int unknown_shape(const char *models_dir, const char *shape, const char *
 
 void shape_path(const char *models_dir, const char *shape, char *path, size_t size)
 {
-    if (strchr(shape, '/') || text_ends(shape, ".shape"))
+    if (strchr(shape, '/') || text_ends(shape, ".shape") || text_ends(shape, ".json"))
         snprintf(path, size, "%s", shape);
     else
         snprintf(path, size, "%s/shapes/%s.shape", models_dir, shape);
+}
+
+static int configure_by_json(const char *models_dir, const char *path, const json_t *json,
+                             struct config *config, struct err *err)
+{
+    struct family family = {0};
+    struct weight_source none = {0};
+    const char *architecture =
+        json_string_value(json_array_get(json_object_get(json, "architectures"), 0));
+    snprintf(none.config_name, sizeof none.config_name, "%.4000s", path);
+    if (!architecture)
+        return err_set(err, "%s: \"architectures\" is missing, so the family is unknown", path);
+    if (family_find(&family, models_dir, architecture, &none, err) < 0)
+        return err_prefix(err, "%s", path);
+    AUTO(json_auto) json_t *text = family_text_config(&family, json, err);
+    const int rc = text ? family_configure(&family, text, &none, config, err) : -1;
+    family_release(&family);
+    return rc;
+}
+
+static int configure_by_file(const char *models_dir, const char *path, struct config *config,
+                             struct err *err)
+{
+    struct file_map map;
+    AUTO(json_auto) json_t *json = NULL;
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    const int rc = json_parse((const char *)map.data, map.size, path, &json, err);
+    file_unmap(&map);
+    return rc < 0 ? -1 : configure_by_json(models_dir, path, json, config, err);
 }
 
 int shape_configure(const char *models_dir, const char *shape, struct config *config, struct err *err)
@@ -76,6 +106,8 @@ int shape_configure(const char *models_dir, const char *shape, struct config *co
     shape_path(models_dir, shape, path, sizeof path);
     if (!file_exists(path))
         return unknown_shape(models_dir, shape, path, err);
+    if (text_ends(path, ".json"))
+        return configure_by_file(models_dir, path, config, err);
     struct conf conf;
     if (conf_open(&conf, path, err) < 0)
         return -1;

@@ -9,6 +9,9 @@
 
 enum { TABLE = 65536, PARALLEL_CHUNK = 1 << 16, COLUMNS = 256 };
 
+/* Of matrices of more elements so many blocks are random, if the rest may repeat them. */
+enum { REPEATED = 8, REPEATED_FROM = 1 << 19 };
+
 /* The standard normal quantile of p by Halley's method on erfc, exact to a double's last bits. */
 static double quantile(double p)
 {
@@ -135,9 +138,19 @@ static void fill_block(void *arg, size_t block)
     }
 }
 
+/* Copies a block from one of the first. */
+static void repeat_block(void *arg, size_t index)
+{
+    const struct fill_job *f = arg;
+    const size_t bytes = pack_block_bytes(f->type, layout_in(LAYOUT_PACKED, f->in));
+    memcpy(f->to + (REPEATED + index) * bytes, f->to + index % REPEATED * bytes, bytes);
+}
+
 bool synth_fill_packed(const struct synth *synth, size_t tensor, size_t index, const struct mat *mat,
                        void *packed)
 {
+    const size_t blocks = div_up(mat->out, PACK_OUT), elements = mat->out * mat->in;
+    const size_t own = synth->repeats && elements > REPEATED_FROM ? size_min(blocks, REPEATED) : blocks;
     atomic_bool failed = false;
     struct fill_job fill_job = {.synth = synth,
                                 .stream = stream_of(synth, tensor),
@@ -147,6 +160,7 @@ bool synth_fill_packed(const struct synth *synth, size_t tensor, size_t index, c
                                 .out = mat->out,
                                 .in = mat->in,
                                 .failed = &failed};
-    parallel_for(div_up(mat->out, PACK_OUT), 4 * mat->out * mat->in, fill_block, &fill_job);
+    parallel_for(own, 4 * elements, fill_block, &fill_job);
+    parallel_for(blocks - own, elements, repeat_block, &fill_job);
     return !failed;
 }

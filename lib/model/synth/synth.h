@@ -7,6 +7,7 @@
 struct synth {
     uint64_t seed;
     float *quantile;
+    bool repeats; /* large packed matrices repeat their first rows */
 };
 
 bool synth_open(struct synth *synth, uint64_t seed);

@@ -1,4 +1,5 @@
 /* A model with random weights in memory, for measurements without a file. */
+#include "model/convert/tensor_types.h"
 #include "quant/pack.h"
 #include "base/vm.h"
 #include "model/model.h"
@@ -10,7 +11,7 @@
 struct placement {
     struct model *model;
     const struct synth *synth;
-    enum dtype type;
+    const struct tensor_types *types;
     char *base;
     size_t end, index;
     bool failed;
@@ -39,7 +40,7 @@ static void place_tensor(struct placement *p, const struct weight_kind *kind, si
     void *target = weight_kind_at(kind, &p->model->weights, layer);
     const size_t out = config_dim(c, kind->out), in = config_dim(c, kind->in);
     const size_t stack = size_max(weight_kind_stack(kind, c), 1);
-    const enum dtype type = weight_kind_type(kind, p->type);
+    const enum dtype type = tensor_types_random(p->types, &p->model->config, kind, layer);
     const enum layout layout = weight_kind_layout(kind, c, type);
     if (c->tied_head && strcmp(kind->name, "head.weight") == 0) {
         p->model->weights.head.weight = p->model->weights.embed;
@@ -78,9 +79,16 @@ static void place_tensors(struct placement *p)
 int model_synthesize(struct model **out, const struct config *config, const char *name, enum dtype type,
                      uint64_t seed, struct err *err)
 {
-    struct synth synth = {0};
+    const struct tensor_types types = {.type = type};
+    return model_synthesize_types(out, config, name, &types, false, seed, err);
+}
+
+int model_synthesize_types(struct model **out, const struct config *config, const char *name,
+                           const struct tensor_types *types, bool fast, uint64_t seed, struct err *err)
+{
+    struct synth synth = {.repeats = fast};
     struct model *model = calloc(1, sizeof *model);
-    struct placement placement = {.model = model, .synth = &synth, .type = type};
+    struct placement placement = {.model = model, .synth = &synth, .types = types};
     *out = NULL;
     if (!model || !(model->path = strdup(name)) ||
         !(model->weights.layer = calloc(config->layers, sizeof *model->weights.layer)) ||

@@ -11,7 +11,7 @@
 #include "tests/unit/thread_ranks.h"
 #include "decode/replica.h"
 #include "model/config/config_keys.h"
-#include "model/op_counts.h"
+#include "model/forward.h"
 #include "model/parallel/shard_weights.h"
 
 enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, LONG = 300 };

@@ -8,7 +8,7 @@
 #include "quant/pack.h"
 #include "tests/unit/check.h"
 #include "format/gguf/block_types.h"
-#include "model/op_counts.h"
+#include "model/forward.h"
 
 struct head {
     char name[8];

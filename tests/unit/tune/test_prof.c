@@ -10,11 +10,13 @@
 #include "report/table.h"
 #include "tests/unit/check.h"
 #include "model/config/config_keys.h"
-#include "model/op_counts.h"
+#include "model/forward.h"
 #include "model/synth/synth.h"
 #include "prof/counters.h"
 #include "prof/knapsack.h"
+#include "prof/predict.h"
 #include "prof/report.h"
+#include "prof/roofline.h"
 
 /* ---- statistics ---- */
 
@@ -393,18 +395,121 @@ static void test_sizes(const char *name, const struct config *config, enum dtype
           "%s: not counted", name);
     check(counts.weight_bytes == bytes, "%s: %zu bytes a step, %zu wanted", name, counts.weight_bytes,
           bytes);
-    check(counts.row_macs == macs && counts.head_macs == head_macs,
-          "%s: %zu and %zu multiply-adds a row, %zu and %zu wanted", name, counts.row_macs,
-          counts.head_macs, macs, head_macs);
+    const enum weights_class class = weights_class_of(type);
+    check(counts.row_macs[class] == macs && counts.head_macs[class] == head_macs,
+          "%s: %zu and %zu multiply-adds a row, %zu and %zu wanted", name, counts.row_macs[class],
+          counts.head_macs[class], macs, head_macs);
     /* every layer multiplies Q by K and probabilities by V, and reads K and V of the KV heads */
     const size_t elements = config->layers * config->head_dim;
-    check(counts.context_macs == 2 * elements * config->heads &&
-              counts.context_bytes == 2 * elements * config->kv_heads * sizeof(float) &&
-              counts.append_bytes == counts.context_bytes,
-          "%s: attention to an entry: %zu multiply-adds, %zu bytes of %zu", name, counts.context_macs,
-          counts.context_bytes, counts.append_bytes);
+    check(counts.n_attend == 1 && counts.attend[0].macs == 2 * elements * config->heads &&
+              counts.attend[0].entry_bytes == 2 * elements * config->kv_heads * sizeof(float) &&
+              counts.append_bytes == counts.attend[0].entry_bytes,
+          "%s: attention to an entry: %zu multiply-adds, %zu bytes of %zu", name, counts.attend[0].macs,
+          counts.attend[0].entry_bytes, counts.append_bytes);
     check(model_weight_type(model) == type, "%s: weights of another type", name);
     model_close(model);
+}
+
+/* Two tokens at positions 3 and 4, one with logits. They attend to 4 + 5 entries and read 5, of 2 layers with K and V
+ * of 4 elements, at 2 * 2 * 4 multiply-adds each. What the last layer computes for outputs only is `out`, `gate`, `up`
+ * and `down`: 64 + 3 * 128. */
+static void test_work(void)
+{
+    struct model *model = synthesize(&llama, DTYPE_F32, 1);
+    struct op_counts counts;
+    struct pass_work work = {0};
+    struct err err;
+    if (!model)
+        return;
+    check(model_counts(&counts, model, &(struct cache_types){.all = {DTYPE_F32, DTYPE_F32}}, &err) == 0,
+          "not counted");
+    work_add_pass(&work, &counts, 0);
+    work_add_rows(&work, &counts, 3, 2, 0);
+    work_skip_outputs(&work, &counts, 1);
+    work_add_logits(&work, &counts, 1);
+    check(work.passes == 1 && work.weight_bytes == 4 * (2 * 576 + 80) + 4 * (2 * 16 + 8) &&
+              work.kv_read_bytes == 5 * 64 && work.kv_write_bytes == 2 * 64,
+          "%zu bytes of weights, %zu of entries read and %zu written", work.weight_bytes,
+          work.kv_read_bytes, work.kv_write_bytes);
+    check(work.macs[WEIGHTS_F32] == 2 * 2 * 576 - 448 + 80 && !work.macs[WEIGHTS_BF16] &&
+              !work.macs[WEIGHTS_QUANTISED] && work.attention_macs == 9 * 32,
+          "%zu and %zu multiply-adds", work.macs[WEIGHTS_F32], work.attention_macs);
+    model_close(model);
+}
+
+/* Layers with a window of 4, and with chunks of 8, at positions 6 to 8; 5 of 3 * 2 experts run. */
+static void test_work_masks(void)
+{
+    const struct op_counts counts = {.weight_bytes = 1000,
+                                     .head_bytes = 100,
+                                     .expert_bytes = 60,
+                                     .expert_layers = 2,
+                                     .experts_used = 3,
+                                     .n_attend = 2,
+                                     .attend = {{.window = 4, .entry_bytes = 10, .macs = 1},
+                                                {.chunk = 8, .entry_bytes = 1000, .macs = 100}}};
+    struct pass_work work = {0}, rolling = {0};
+    work_add_pass(&work, &counts, 5);
+    work_add_rows(&work, &counts, 6, 3, 0);
+    check(work.weight_bytes == 1000 - 100 - 3 * 60 + 5 * 30, "%zu bytes of weights", work.weight_bytes);
+    check(work.attention_macs == 3 * 4 + (7 + 8 + 1) * 100 && work.kv_read_bytes == 6 * 10 + 9 * 1000,
+          "%zu multiply-adds, %zu bytes of entries", work.attention_macs, work.kv_read_bytes);
+    work_add_rows(&rolling, &counts, 6, 1, 5);
+    check(rolling.kv_read_bytes == 4 * 10 + 5 * 1000, "%zu bytes of a rolling cache's entries",
+          rolling.kv_read_bytes);
+}
+
+/* 2e9 bytes at 10 GB/s take 200 ms; 1e9 multiply-adds at 10 and 0.5e9 at 20 GOP/s 200 + 50. */
+static void test_limit(void)
+{
+    const struct cpu_options how = {.kernels = kernel_sets[0], .precision = PRECISION_INT8};
+    struct roof roof = {.read_gb_s = 10, .peak = {[PEAK_F32] = {10, "a"}, [PEAK_INT8] = {20, "b"}}};
+    struct pass_work work = {.weight_bytes = 1500000000,
+                             .kv_read_bytes = 400000000,
+                             .kv_write_bytes = 100000000,
+                             .macs = {[WEIGHTS_QUANTISED] = 500000000},
+                             .attention_macs = 1000000000};
+    struct roof_limit limit = roof_limit(&roof, &work, &how);
+    check(near(limit.ms, 250, 1e-9) && strcmp(limit.kind, "f32") == 0 && near(limit.rate, 10, 0),
+          "%g ms by %s", limit.ms, limit.kind);
+    work.attention_macs = 700000000;
+    limit = roof_limit(&roof, &work, &how);
+    check(near(limit.ms, 200, 1e-9) && strcmp(limit.kind, "read") == 0 && near(limit.rate, 10, 0),
+          "%g ms by %s", limit.ms, limit.kind);
+    roof.peak[PEAK_F32].gop_s = 0;
+    limit = roof_limit(&roof, &work, &how);
+    check(isnan(limit.ms) && !limit.kind, "a limit without a rate: %g", limit.ms);
+}
+
+/* From one layer to two, of 576 elements of matrices and 16 of norms, with a final norm of 8. Of 4 tokens of a prompt
+ * the last alone passes through 448 of a layer's 576 multiply-adds at the end. */
+static void test_predict(void)
+{
+    struct report report = {.run = {.config = llama, .kv_types = {.all = {DTYPE_F32, DTYPE_F32}}},
+                            .shape = "a shape",
+                            .types = {.type = DTYPE_F32}};
+    struct predict_job job;
+    struct err err;
+    double ms[] = {1, 1, 1, 1, 1}, step_ms[] = {1, 1, 1, 1, 1};
+    check(config_plan(&report.run.config, &err) == 0, "no plan");
+    if (check(predict_open(&job, &report, 1000, &err) == 0, "no prediction")) {
+        check(job.part->config.layers == 1, "%zu layers run", job.part->config.layers);
+        predict_scale(&job, &(struct test){.batch = 1, .n_prompt = 4}, ms);
+        predict_scale(&job, &(struct test){.batch = 3, .n_gen = 8, .depth = 5}, step_ms);
+        const double prompt = (4 * 2 * 576 - 3 * 448.0) / (4 * 576 - 3 * 448);
+        check(near(ms[PHASE_MLP], prompt, 1e-9) && near(ms[PHASE_PROJECTION], prompt, 1e-9),
+              "products of a prompt take %g times as long, not %g", ms[PHASE_MLP], prompt);
+        check(near(ms[PHASE_ATTENTION], 2, 1e-9) && near(ms[PHASE_OTHER], 2, 1e-9) &&
+                  near(ms[PHASE_HEAD], 1, 0) && near(step_ms[PHASE_MLP], 2, 1e-9) &&
+                  near(step_ms[PHASE_HEAD], 1, 0),
+              "other times: %g %g %g %g", ms[PHASE_ATTENTION], ms[PHASE_OTHER], ms[PHASE_HEAD],
+              step_ms[PHASE_MLP]);
+    }
+    predict_close(&job);
+    check(predict_open(&job, &report, 3000, &err) == 0 && job.part->config.layers == 2,
+          "not all layers for more bytes than one has");
+    predict_close(&job);
+    config_close(&report.run.config);
 }
 
 /* In either layout, element (o, k) of tensor t is number o * in + k of random stream t. The
@@ -581,6 +686,10 @@ int main(void)
     }
     test_large_reservation();
     test_counters();
+    test_work();
+    test_work_masks();
+    test_limit();
+    test_predict();
     test_synthetic();
     for (int type = 0; type < DTYPE_Q8_0; type++) {
         test_places((enum dtype)type);
