@@ -123,7 +123,7 @@ INLINE void few_scores(const int R, enum dtype type, bool scattered, const struc
     (void)query;
     UNROLL(for (size_t i = 0; i < 4; i++))
     {
-        prefetch_part(b->next.k_bytes, b->next.k[t], i, 4);
+        prefetch_part(false, b->next.k_bytes, b->next.k[t], i, 4);
         few_dots(R, type, scattered, b, b->k[t], 4 * i, part[i]);
     }
     const vf k_scale = canonical_nan(vf_load(b->k_scale + t * ATTEND_TILE));
@@ -156,7 +156,7 @@ INLINE void prefetch_few(enum dtype type, const struct block_state *b, const cha
                          size_t column, size_t n)
 {
     if (kv_entry_bits(type)) {
-        prefetch_part(b->next.v_bytes, b->next.v[n / 4], column / VW + n % 4, b->a->d_v / VW);
+        prefetch_part(false, b->next.v_bytes, b->next.v[n / 4], column / VW + n % 4, b->a->d_v / VW);
         return;
     }
     UNROLL(for (int g = 0; g < 4; g++))

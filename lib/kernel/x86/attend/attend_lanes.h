@@ -97,13 +97,16 @@ INLINE void prefetch_scattered(const struct block_state *b, bool near, size_t t)
         }
 }
 
-/* Prefetches part `part` of `parts` of a tile of the next block into L1, unless it has a row table. Spread over
- * the products, these requests leave buffers to their loads, which a burst would not. */
-INLINE void prefetch_part(size_t tile_bytes, struct tile tile, size_t part, size_t parts)
+/* Prefetches part `part` of `parts` of a tile of the next block, unless it has a row table: into L1 if `near`, else into
+ * L2. Spread over the products, these requests leave buffers to their loads, which a burst would not. */
+INLINE void prefetch_part(bool near, size_t tile_bytes, struct tile tile, size_t part, size_t parts)
 {
     const size_t bytes = tile_bytes / parts;
     for (size_t at = 0; !tile.row && at < bytes; at += 64)
-        prefetch_near(tile.base + part * bytes + at);
+        if (near)
+            prefetch_near(tile.base + part * bytes + at);
+        else
+            prefetch_lines(tile.base + part * bytes + at, 1);
 }
 
 /* ---- functions for all numbers of queries ---- */
@@ -301,7 +304,7 @@ INLINE void lanes_scores(const int R, const int T, enum dtype type, bool scatter
             else
                 load_words(true, scattered, b->k[t + (size_t)g], stride, w, 4, x[g]);
             if (ahead[g] && type == DTYPE_Q4_1)
-                prefetch_part(b->next.k_bytes, b->next.k[t + (size_t)g], w / 4, b->groups);
+                prefetch_part(true, b->next.k_bytes, b->next.k[t + (size_t)g], w / 4, b->groups);
             else if (ahead[g])
                 prefetch_lines(ahead[g] + w * 64, 4);
         }
@@ -448,7 +451,7 @@ INLINE void prefetch_values(enum dtype type, const struct block_state *b, const 
                             size_t column, size_t n)
 {
     if (type == DTYPE_Q4_1)
-        prefetch_part(b->next.v_bytes, b->next.v[n / 4], column / QK_GROUP * 4 + n % 4,
+        prefetch_part(true, b->next.v_bytes, b->next.v[n / 4], column / QK_GROUP * 4 + n % 4,
                       4 * b->v_groups);
     else
         prefetch_lines(ahead + n * 64, 1);

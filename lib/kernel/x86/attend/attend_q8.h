@@ -75,7 +75,7 @@ INLINE void unpack_k_bits(unsigned bits, bool scattered, const struct block_stat
             const char *entry[4];
             UNROLL(for (size_t l = 0; l < 4; l++))
             entry[l] = row_of(b->k[t], scattered, stride, 4 * l + i);
-            prefetch_part(b->next.k_bytes, b->next.k[t], i, 4);
+            prefetch_part(false, b->next.k_bytes, b->next.k[t], i, 4);
             unpack_lanes(bits, b->unpacked + t * ATTEND_TILE * KV_BLOCK * blocks + i * UNPACKED_LANES,
                          4 * UNPACKED_LANES, entry, at, blocks);
         }
@@ -90,7 +90,7 @@ INLINE void unpack_v_bits(unsigned bits, bool scattered, const struct block_stat
         const char *entry[4];
         UNROLL(for (size_t l = 0; l < 4; l++))
         entry[l] = row_of(b->v[l % 2 * 2 + l / 2], scattered, stride, n);
-        prefetch_part(b->next.v_bytes, b->next.v[n / 4], n % 4, 4);
+        prefetch_part(false, b->next.v_bytes, b->next.v[n / 4], n % 4, 4);
         unpack_lanes(bits, b->unpacked + n * UNPACKED_LANES, ATTEND_TILE * UNPACKED_LANES, entry, at,
                      blocks);
     }
