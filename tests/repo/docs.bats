@@ -216,7 +216,7 @@ man/page.1:1: lib/x/six-seven.c'
 
 @test "bmc-gen(1) lists exactly the fields of --stats" {
     "$TREE/bin/bmc-gen" -p "Once" -n 2 -q --stats - | tail -n 1 | command jq -r 'keys_unsorted[]' >written
-    sed -n '/^\.SH STATISTICS/,/^\.SH KERNELS/p' "$ROOT/man/bmc-gen.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' >listed
+    sed -n '/^\.SH STATISTICS/,/^\.SH KERNELS/p' "$ROOT/man/bmc-gen.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' | sed 's/\\fR, \\fB/\n/g' >listed
     [ "$(wc -l <written)" -ge 25 ]
     run diff <(sort written) <(sort listed)
     assert_success
@@ -224,8 +224,8 @@ man/page.1:1: lib/x/six-seven.c'
 
 @test "bmc-spec(1) lists exactly the fields of --stats beyond those of bmc-gen(1)" {
     "$TREE/bin/bmc-spec" -p "Once" -n 3 -q --stats - | tail -n 1 | command jq -r 'keys_unsorted[]' | sort >written
-    sed -n '/^\.SH STATISTICS/,/^\.SH ENV/p' "$ROOT/man/bmc-spec.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' | sort >listed
-    sed -n '/^\.SH STATISTICS/,/^\.SH KERNELS/p' "$ROOT/man/bmc-gen.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' | sort >gen
+    sed -n '/^\.SH STATISTICS/,/^\.SH ENV/p' "$ROOT/man/bmc-spec.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' | sed 's/\\fR, \\fB/\n/g' | sort >listed
+    sed -n '/^\.SH STATISTICS/,/^\.SH KERNELS/p' "$ROOT/man/bmc-gen.1" | sed -n '/^\.TP$/{n;s/^\.B //p}' | sed 's/\\fR, \\fB/\n/g' | sort >gen
     [ "$(wc -l <listed)" -ge 8 ]
     run diff written <(sort listed gen)
     assert_success
@@ -235,7 +235,7 @@ man/page.1:1: lib/x/six-seven.c'
 fields_of_section() {
     awk -v title="$1" '
         /^\.S[SH] / { gsub(/\\/, ""); inside = substr($0, 5) == title }
-        inside && names { if (sub(/^\.B /, "")) print; names = 0 }
+        inside && names { if (sub(/^\.B /, "")) { gsub(/\\fR, \\fB/, "\n"); print }; names = 0 }
         inside && /^\.TP$/ { names = 1 }' "$ROOT/man/bmc-prof.1" | sort
 }
 
