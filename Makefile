@@ -147,7 +147,7 @@ demo: deps
 ## demo-real: the same with an answer of SmolLM2-135M-Instruct, which is downloaded (98 MB)
 demo-real: deps
 	@$(MAKE) --no-print-directory all $(REAL)
-	$(BIN)/bmc-gen -m $(REAL) --chat -p "What is the capital of France?"
+	$(BIN)/bmc-gen -m $(REAL) --chat --temp 0 -p "What is gravity? Answer in one sentence."
 
 ## real-model: download and convert SmolLM2-135M-Instruct, for tests with real models
 real-model: $(REAL)
