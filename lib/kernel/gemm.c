@@ -600,7 +600,8 @@ static size_t rows_of_piece(const struct row_group *group)
                  threads = (size_t)threads_now();
     const size_t weights = group->panels * group->blocks * group->layout.bytes;
     const size_t in_l2 = L2_ROWS_BYTES / row;
-    size_t parts = div_up(CLAIMS_PER_THREAD * threads, group->panels);
+    size_t parts = div_up(CLAIMS_PER_THREAD * threads,
+                          size_max(1, group->panels)); /* a rank may have no outputs */
     if (in_l2 >= 2 * chunk)
         parts = size_max(parts, div_up(group->rows, in_l2));
     if (weights <= 2 * group->rows * row)

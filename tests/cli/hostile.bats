@@ -283,5 +283,5 @@ poison() { # FROM
     bmc-gen -q -m "$(model grimm-draft)" -p x -n 2 --save-kv $'a\nb.kv' >/dev/null
     ok bmc-convert --verify $'a\nb.kv'
     assert_equal "$output" 'a?b.kv: ok'
-    expect_error 2 'a\?bmc-gen: ok' bmc-gen $'a\nbmc-gen: ok'
+    expect_error 2 'a\?bmc-tune: ok' bmc-tune $'a\nbmc-tune: ok'
 }

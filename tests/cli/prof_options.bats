@@ -30,7 +30,7 @@ used_by() { # SUBCOMMAND
         inside' "$BATS_FILE_TMPDIR/help" | grep -oE -- '--[a-z-]+' | sort
 }
 
-all_options() { grep -oE '^ .{0,7}--[a-z-]+' "$BATS_FILE_TMPDIR/help" | grep -oE -- '--[a-z-]+' | grep -vx -e --help -e --version | sort; }
+all_options() { grep -oE '^ .{0,7}--[a-z-]+' "$BATS_FILE_TMPDIR/help" | grep -oE -- '--[a-z-]+' | grep -vx -e --help -e --version -e --no-config | sort; }
 
 # An option with a valid value.
 spelled() {
@@ -99,8 +99,8 @@ spelled() {
 
 @test "messages name the refused option" {
     refused '--plot goes with policies, sweep, latency and quality only, not with roof' roof --plot x.svg
-    refused '--attend goes with policies, sweep, latency, bench and ranks only, not with roof' --attend padded roof
-    refused '--depth goes with latency and bench only, not with memory' memory -d 5
+    refused '--attend goes with policies, sweep, latency, bench, ranks and predict only, not with roof' --attend padded roof
+    refused '--depth goes with latency, bench and predict only, not with memory' memory -d 5
     refused '--tolerance goes with compare only, not with bench' bench --tolerance 5
     refused '--megabytes goes with bench, memory and roof only, not with sweep' sweep --megabytes 1
     refused 'one of policies, .* is expected, found also "sweep"' policies sweep
@@ -115,7 +115,7 @@ spelled() {
     local -A args=([policies]='-N 4' [latency]='-N 4 --every 4' [bench]='-p 0 -n 1 --warmup 0 --megabytes 1'
         [memory]='-p 2 -n 2')
     help=$(bmc-prof --help | tr -s ' \n' ' ')
-    [[ $help == *'(default: all for policies and memory; iterative,bmc for latency; bmc for bench and ranks; '* ]]
+    [[ $help == *'(default: all for policies and memory; iterative,bmc for latency; bmc for bench, predict and ranks; '* ]]
     for job in "${!args[@]}"; do
         # shellcheck disable=SC2086 # words
         bmc-prof "$job" -m "$(model grimm)" ${args[$job]} -t 1 $([ "$job" = memory ] || echo -r 1) --format json >out 2>err || fail "$job: $(cat err)"
@@ -129,10 +129,10 @@ spelled() {
 
 @test "--help names the subcommands of rarely used options" {
     bmc-prof --print-options fish >fish
-    grep -q -- "-l depth .*'latency and bench: context depth" fish
+    grep -q -- "-l depth .*'latency, bench and predict: context depth" fish
     grep -q -- "-l megabytes .*'bench, memory and roof: size of" fish
     grep -q -- "-l kv .*(not with sweep)'" fish
-    grep -q -- "-l model .*the bundled model)'" fish
+    grep -q -- "-l model .*the bundled model) (not with predict)'" fish
 }
 
 @test "rows keep their rounds, the time of day and the model's identity" {

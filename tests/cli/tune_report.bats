@@ -110,7 +110,7 @@ policy reserve, T 2: written to ./p; nothing else to do"
     says doubtful ./p table
     assert_failure 1
     [[ $stderr == "bmc-tune: warning: N = 64, batch 1, cold: fit and measurement disagree: T = 2 takes 1.010 "* ]] || fail "$stderr"
-    [[ $stderr == *$'\n'"bmc-tune: the profile was not written, because fit and measurement disagree: "*--force ]] || fail "$stderr"
+    [[ $stderr == *$'\n'"bmc-tune: the profile was not written, because fit and measurement disagree, in each of 3 measurements: "*--force ]] || fail "$stderr"
     assert_output --partial 'use T = 2'
     refute_output --partial 'profile written'
     assert_folder

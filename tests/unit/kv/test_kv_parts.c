@@ -321,6 +321,8 @@ static void test_parts(const struct kernels *kernels, const struct attn_backend 
              : softcap_alibi->slopes ? ", slopes"
                                      : "");
     const bool fused = strcmp(backend->name, "fused") == 0;
+    /* oneDNN has one product for all heads of a tensor, which may add in another order than one per part */
+    const bool same_sums = strcmp(backend->name, "onednn") != 0;
     sharing.view = view_shared;
     sharing.shares_prefix = true;
     parts.open = open_parts;
@@ -349,7 +351,7 @@ static void test_parts(const struct kernels *kernels, const struct attn_backend 
     kv = open_cache(&parts, type);
     fill(kv, shape);
     run_step(kv, kernels, backend, shape, softcap_alibi, out);
-    check(same_results(out, want, floats, true), "%s: heads in parts give other bits", how);
+    check(same_results(out, want, floats, same_sums), "%s: heads in parts give other results", how);
     for (size_t s = 0; s < SEQS; s++)
         check(resident[s].fetched == LAYERS * div_up(KV_HEADS, AT_ONCE) && !resident[s].not_prefetched,
               "%s: %zu ranges of heads were fetched, %zu views came without", how, resident[s].fetched,
