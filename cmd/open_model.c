@@ -7,7 +7,7 @@
 #include "model/convert/model_cache.h"
 #include "userdir.h"
 
-/* ---- what is said of a conversion ---- */
+/* ---- messages about a conversion ---- */
 
 void cli_format_bytes(size_t bytes, char text[32])
 {

@@ -1,8 +1,6 @@
 /* A user's folders for bmc. */
 #include "userdir.h"
 
-#include <sys/stat.h>
-
 bool userdir_path(enum userdir folder, const char *name, char *path, size_t size)
 {
     static const struct {
@@ -20,17 +18,4 @@ bool userdir_path(enum userdir folder, const char *name, char *path, size_t size
     else if (home && *home == '/')
         len = snprintf(path, size, "%s/%s/bmc%s%s", home, of[folder].in_home, slash, name);
     return len > 0 && (size_t)len < size;
-}
-
-void userdir_make(const char *path)
-{
-    char folder[8192];
-    const int len = snprintf(folder, sizeof folder, "%s", path);
-    if (len < 0 || (size_t)len >= sizeof folder)
-        return;
-    for (char *slash = folder; (slash = strchr(slash + 1, '/'));) {
-        *slash = 0;
-        (void)!mkdir(folder, 0700);
-        *slash = '/';
-    }
 }

@@ -9,7 +9,3 @@ enum userdir { USER_CONFIG, USER_CACHE, USER_STATE };
 /* The path of file `name` in a folder, of the folder itself if `name` is ""; false: there is no home folder, or the
  * path is too long. */
 bool userdir_path(enum userdir folder, const char *name, char *path, size_t size);
-
-/* Creates missing parent folders of a path, accessible to the user only (XDG). Failures show when
- * the file is opened. */
-void userdir_make(const char *path);

@@ -148,7 +148,7 @@ int repl_session_open(struct repl *repl, const char *name, struct err *err)
     if (check_name(name, err) < 0 || find_folder(name, repl->folder, sizeof repl->folder, err) < 0)
         return -1;
     path_in(path, repl->folder, conversation);
-    userdir_make(path);
+    file_make_parents(path);
     repl->folder_fd = open_folder(repl->folder, name, err);
     if (repl->folder_fd < 0)
         return -1;

@@ -415,7 +415,7 @@ static int save_costs(const struct prof *prof, const struct buf *list, struct er
     char path[8192];
     if (!cli_cache_types_path(prof->model, path, sizeof path))
         return err_set(err, "there is no home folder for the file of cache types: give --output");
-    userdir_make(path);
+    file_make_parents(path);
     if (outfile_save(path, list->data, list->len, err) < 0)
         return -1;
     cli_say(stderr, "%s: costs for --cache-kld are in %s\n", prof_program.name, path);

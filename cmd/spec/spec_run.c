@@ -157,7 +157,7 @@ static int read_acceptance(struct spec_run *run, struct err *err)
             return err_set(err, "no folder for the acceptance file, as $XDG_CONFIG_HOME or $HOME: give "
                                 "--acceptance FILE");
         if (!given)
-            userdir_make(run->acceptance);
+            file_make_parents(run->acceptance);
         return opt_files_output(run->gen.program, "acceptance", run->acceptance, OPT_WRITES_ACCEPTANCE,
                                 err);
     }

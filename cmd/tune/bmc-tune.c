@@ -7,6 +7,7 @@
 #include "plot.h"
 #include "tune/tune.h"
 #include "tuned.h"
+#include "base/file.h"
 #include "userdir.h"
 
 static int run_tune(struct tune *tune, struct err *err)
@@ -36,7 +37,7 @@ static int check_outputs(const struct tune *tune, struct err *err)
         return err_set(err, "no folder for the profile: neither XDG_CONFIG_HOME nor HOME is set; give "
                             "--profile FILE or --dry-run");
     if (!o->profile)
-        userdir_make(path);
+        file_make_parents(path);
     return opt_files_output(&tune_program, "profile", path, OPT_WRITES_PROFILE, err) < 0
                ? -1
                : tune_check_room(tune, path, err);

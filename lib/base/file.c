@@ -206,6 +206,15 @@ bool file_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
+void file_make_parents(const char *path)
+{
+    AUTO(free_auto) char *part = strdup(path);
+    for (char *slash = part; slash && (slash = strchr(slash + 1, '/')); *slash = '/') {
+        *slash = 0;
+        (void)!mkdir(part, 0700);
+    }
+}
+
 /* Creates the temporary file of an entry of `unfinished` and sets its in_use. Signals are blocked
  * meanwhile, so that no handler sees the file without in_use. */
 static int create_unfinished(int slot, mode_t mode)

@@ -30,6 +30,9 @@ void file_unmap_private(void *data, size_t bytes);
 bool file_is_folder(const char *path);
 bool file_exists(const char *path);
 
+/* Creates missing parent folders of a path, accessible to the user only (XDG). Failures show when the file is opened. */
+void file_make_parents(const char *path);
+
 /* An output that appears under its name only when it is complete: it is written under a temporary
  * name in the same folder, then fsync and rename. Devices, FIFOs and open descriptors ("-") are
  * written directly (base/output_path.h). */

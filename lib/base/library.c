@@ -14,7 +14,7 @@ int library_load(const struct library *library, const char *file, void *pointers
     for (size_t i = 0; i < library->n_functions; i++) {
         void *function = dlsym(handle, library->function[i].name);
         if (!function)
-            return err_set(err, "%s (%s) has no %s: it is not the OpenMP build; install %s",
+            return err_set(err, "%s (%s) has no %s: it is another build or version; install %s",
                            library->name, file, library->function[i].name, library->package);
         memcpy((char *)pointers + library->function[i].at, &function, sizeof function);
     }

@@ -33,6 +33,12 @@ enum {
 #define BATCH FIGURE(SIZE, "batch", test.batch, LAST, AXIS)
 #define N_PROMPT FIGURE(SIZE, "n_prompt", test.n_prompt, LAST, AXIS)
 #define N_GEN FIGURE(SIZE, "n_gen", test.n_gen, LAST, AXIS)
+#define PHASES \
+    FIGURE(REAL, "attention_ms", part_ms[PHASE_ATTENTION], MEAN, 0), \
+    FIGURE(REAL, "projections_ms", part_ms[PHASE_PROJECTION], MEAN, 0), \
+    FIGURE(REAL, "mlp_ms", part_ms[PHASE_MLP], MEAN, 0), \
+    FIGURE(REAL, "head_ms", part_ms[PHASE_HEAD], MEAN, 0), \
+    FIGURE(REAL, "other_ms", part_ms[PHASE_OTHER], MEAN, 0)
 
 static const struct row_field block_fields[] = {
     POLICY,
@@ -93,11 +99,7 @@ static const struct row_field bench_fields[] = {
     FIGURE(REAL, "latency_p50_ms", latency_ms[0], LAST, 0),
     FIGURE(REAL, "latency_p95_ms", latency_ms[1], LAST, 0),
     FIGURE(REAL, "latency_p99_ms", latency_ms[2], LAST, 0),
-    FIGURE(REAL, "attention_ms", part_ms[PHASE_ATTENTION], MEAN, 0),
-    FIGURE(REAL, "projections_ms", part_ms[PHASE_PROJECTION], MEAN, 0),
-    FIGURE(REAL, "mlp_ms", part_ms[PHASE_MLP], MEAN, 0),
-    FIGURE(REAL, "head_ms", part_ms[PHASE_HEAD], MEAN, 0),
-    FIGURE(REAL, "other_ms", part_ms[PHASE_OTHER], MEAN, 0),
+    PHASES,
     FIGURE(REAL, "sampling_ms", sampling_ms, MEAN, 0),
     FIGURE(REAL, "conversion_ms", conversion_ms, MEAN, 0),
     FIGURE(REAL, "wait_ms", wait_ms, MEAN, 0),
@@ -122,11 +124,7 @@ static const struct row_field predict_fields[] = {
     FIGURE(REAL, "tok_s", tok_s, MEDIAN, MAIN | SAMPLES),
     FIGURE(REAL, "step_ms", step_ms, MEDIAN, MAIN),
     FIGURE(REAL, "first_token_ms", first_token_ms, MEDIAN, 0),
-    FIGURE(REAL, "attention_ms", part_ms[PHASE_ATTENTION], MEAN, 0),
-    FIGURE(REAL, "projections_ms", part_ms[PHASE_PROJECTION], MEAN, 0),
-    FIGURE(REAL, "mlp_ms", part_ms[PHASE_MLP], MEAN, 0),
-    FIGURE(REAL, "head_ms", part_ms[PHASE_HEAD], MEAN, 0),
-    FIGURE(REAL, "other_ms", part_ms[PHASE_OTHER], MEAN, 0),
+    PHASES,
     FIGURE(SIZE, "run_layers", memory.run_layers, LAST, SETUP),
     END,
 };

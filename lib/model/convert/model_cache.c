@@ -104,13 +104,7 @@ static int open_folder(struct folder *folder, const char *path, struct err *err)
 /* Creates the folder and those above it, private as the XDG specification asks. */
 static int make_folder(const char *path, const char *source, struct err *err)
 {
-    AUTO(free_auto) char *part = strdup(path);
-    if (!part)
-        return err_no_memory(err, "the name of a folder");
-    for (char *slash = part; (slash = strchr(slash + 1, '/')); *slash = '/') {
-        *slash = 0;
-        (void)!mkdir(part, 0700);
-    }
+    file_make_parents(path);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return err_errno(
             err,
