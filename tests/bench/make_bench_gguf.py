@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of TinyLlama-1.1B's shape with random weights, for peers.sh: what a step costs does not depend on them.
+"""Writes a GGUF file of TinyLlama-1.1B's shape with random weights, for engines.sh: what a step costs does not depend on them.
 
     python3 tests/bench/make_bench_gguf.py Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_XS|Q3_K_M|Q2_K|IQ3_S|IQ3_XXS|IQ2_S|IQ2_XS|IQ2_XXS|IQ1_S|IQ1_M|TQ2_0|TQ1_0 FILE [LAYERS [experts|qwen3moe]]
 

@@ -45,6 +45,21 @@ def cell(page):
         print(f"| {name} | {' | '.join(columns)} | {ratios} | {result['equal']} of {result['of']} |")
 
 
+def short(own, other):
+    pairs = [[a / b for a, b in zip(column, theirs) if a and b] for column, theirs in zip(zip(*own), zip(*other))]
+    return "; ".join(f"{statistics.median(p):.2f}" if p else "-" for p in pairs)
+
+
+def summary(pages):
+    """Ours / theirs of all cells of one model."""
+    names = list(dict.fromkeys(name for page in pages for name in list(page["engines"])[1:]))
+    print(f"\n| {pages[0]['model']}, {pages[0]['type']} | {' | '.join(names)} |\n|{' --- |' * (len(names) + 1)}")
+    for page in pages:
+        engines = {name: [rates(page, s) for s in e["samples"]] for name, e in page["engines"].items() if "error" not in e}
+        own = next(iter(engines.values()))
+        print(f"| {page['cell']} | {' | '.join(short(own, engines[n]) if n in engines else '' for n in names)} |")
+
+
 def main():
     pages = [json.load(open(path)) for path in sorted(glob.glob(os.path.join(sys.argv[1], "*.json")))]
     print("# Other engines on the same weights\n")
@@ -63,6 +78,13 @@ def main():
         print(f"- {name}: {version}")
     for machine in sorted({f"{page['cpu']}, {page['threads']} threads" for page in pages}):
         print(f"- {machine}")
+    print("\n## Summary\n\nOurs / theirs, medians of the rounds' ratios: whole call; prefill; decoding.")
+    models = {}
+    for page in pages:
+        models.setdefault((page["model"], page["type"]), []).append(page)
+    for of_model in models.values():
+        summary(of_model)
+    print("\n## Cells")
     for page in pages:
         cell(page)
 
