@@ -27,6 +27,22 @@ struct turn_end {
     struct stop_strings stop;
 };
 
+/* Parts of an answer that begin and end at markers in its text, in which special tokens count as their spelling.
+ * Borrowed. */
+enum { ANSWER_TRIGGERS = 4 };
+struct answer_markers {
+    const char *thought_begin, *thought_end; /* NULL: there are no thoughts */
+    bool in_thought;                         /* the prompt ends inside of a thought */
+    size_t
+        thought_tokens; /* the most in all thoughts, or GENERATE_NO_LIMIT: at the next end of a character .. */
+    const struct ids
+        *close; /* .. these tokens follow, which end with thought_end; NULL: thoughts have no limit */
+    /* The constraint begins behind the first of these that is not in a thought. None: at once, or behind the thought
+     * that the prompt ends in, in which the answer does not end then. */
+    const char *trigger[ANSWER_TRIGGERS];
+    size_t n_triggers;
+};
+
 /* A request to generate text. The caller owns everything it points to, and must keep it valid and,
  * except for `ids`, unchanged until the done() callback. */
 struct gen_request {
@@ -52,6 +68,8 @@ struct gen_request {
     /* What the generated text must be; NULL: anything. The text begins after the prompt, also after one
      * from a snapshot. */
     struct constraint *constraint;
+    const struct answer_markers
+        *markers; /* NULL: the constraint begins at once, thoughts are text as other */
     /* Factors of the model's LoRA adapters (lora.h); NULL: 1 each. */
     const float *lora_factor;
     /* Leave an incomplete last UTF-8 character out of the text, as a later request continues it. */

@@ -222,7 +222,7 @@ void loop_close(struct loop *loop)
         free(slot->last_logits);
         ids_release(&slot->cached);
         ids_release(&slot->ends);
-        constraint_end(&slot->constrained);
+        loop_phase_end(slot);
     }
     free(loop->slot);
     free(loop->logits_row);

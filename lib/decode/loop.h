@@ -15,6 +15,27 @@ struct loop_footprints {
     struct kv_footprint target, draft;
 };
 
+/* What may follow in an answer: anything; in a thought, anything for as long as its budget lasts; then the tokens that
+ * close it; or what the constraint allows. */
+enum phase { PHASE_TEXT, PHASE_THOUGHT, PHASE_CLOSING, PHASE_CONSTRAINED };
+
+/* A token that would go over the end of a marker into text that the constraint does not allow there. */
+struct crossing {
+    uint32_t id;
+    uint16_t marker, matched; /* of which marker so many bytes precede it */
+};
+
+enum { PHASE_MARKERS = 2 + ANSWER_TRIGGERS };
+
+struct answer_phase {
+    enum phase now;
+    size_t matched
+        [PHASE_MARKERS]; /* bytes of each marker, as loop_phase.c counts them, that the text ends with */
+    size_t n_thought, n_closed; /* tokens of thoughts, and of those that close one */
+    struct crossing *crossing;
+    size_t n_crossings, crossings_cap;
+};
+
 /* A slot of the batch, and the request that it serves while `busy`. */
 struct slot {
     bool busy;
@@ -44,8 +65,9 @@ struct slot {
     bool claims;
     /* KV cache memory reserved under a memory limit: for the request, or for retained entries. */
     struct loop_footprints footprint;
-    double mirostat_mu;                   /* state of Mirostat, see sampler.h */
-    struct constraint_cursor constrained; /* after the generated tokens */
+    double mirostat_mu; /* state of Mirostat, see sampler.h */
+    struct answer_phase phase;
+    struct constraint_cursor constrained; /* after the generated tokens, once the constraint applies */
     struct ids ends;                      /* of a constrained request: tokens that end it */
     bool prefill_only; /* no token is generated after the prompt: -n 0, or the context is full */
 };
@@ -178,11 +200,22 @@ size_t loop_planned(const struct loop *loop, const struct slot *slot);
 /* Prefills the next n tokens of a cache sequence, in chunks. */
 int loop_feed(struct loop *loop, size_t seq, const uint32_t *id, size_t n, struct err *err) MUST_USE;
 
-/* ---- constraints: loop_slot.c ---- */
+/* ---- phases of answers, and constraints: loop_phase.c ---- */
+
+/* At the start of a request; at its end, or that of the run. */
+int loop_phase_begin(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
+void loop_phase_end(struct slot *slot);
+
+/* The constraint that applies to the slot's next token; NULL: none. */
+struct constraint *loop_constraint(const struct slot *slot);
 
 /* Before sampling: sets loop->sampler.allowed to the tokens that may follow the slot's. Fails if there
  * are none; the request should then end with the error. */
 int loop_constrain(struct loop *loop, const struct slot *slot, struct err *err) MUST_USE;
+
+/* After a token of the text; *complete: no token may follow. */
+int loop_phase_advance(struct loop *loop, struct slot *slot, uint32_t id, bool *complete,
+                       struct err *err) MUST_USE;
 
 /* ---- the life of a slot: loop_slot.c ---- */
 

@@ -111,7 +111,7 @@ static void free_slot(struct loop *loop, struct slot *slot)
     slot->beams = NULL;
     slot->n_beams = 0;
     text_streamer_release(&slot->text_streamer);
-    constraint_end(&slot->constrained);
+    loop_phase_end(slot);
     slot->busy = false;
     slot->request = NULL;
     slot->ids = NULL;
@@ -250,10 +250,17 @@ static int check_strategy(const struct loop *loop, const struct slot *slot, stru
     return conflict ? err_set(err, "%s", conflict) : 0;
 }
 
+static int check_markers(const struct loop *loop, const struct slot *slot, struct err *err)
+{
+    return slot->request->markers && loop->strategy->width > 1
+               ? err_set(err, "beam search has neither reasoning budgets nor tool choices")
+               : 0;
+}
+
 static int check_request(const struct loop *loop, const struct slot *slot, struct err *err)
 {
     static int (*const checks[])(const struct loop *, const struct slot *, struct err *) = {
-        check_prompt, check_biases, check_mirostat,    check_strategy,
+        check_prompt, check_biases, check_mirostat,    check_markers,  check_strategy,
         check_length, check_budget, check_cache_limit, check_positions};
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(checks) && rc == 0; i++)
@@ -279,62 +286,6 @@ static int load_snapshot(struct loop *loop, const struct slot *slot, struct err 
         return -1;
     loop->stats->loaded_tokens += rows;
     loop->stats->load_kv_ms += clock_ms() - start;
-    return 0;
-}
-
-/* ---- constraints ---- */
-
-/* The tokens that end the request: the model's and its own, or none with ignore_eos. */
-static int collect_ends(const struct loop *loop, struct slot *slot, struct err *err)
-{
-    const struct gen_request *request = slot->request;
-    const struct config *config = &session_model(loop->session)->config;
-    slot->ends.len = 0;
-    for (size_t i = 0; i < config->n_eos && !request->ignore_eos; i++)
-        if (ids_add(&slot->ends, config->eos[i], err) < 0)
-            return -1;
-    for (size_t i = 0; i < request->turn_end.n_ids && !request->ignore_eos; i++)
-        if (ids_add(&slot->ends, request->turn_end.id[i], err) < 0)
-            return -1;
-    return 0;
-}
-
-/* At the start of a request: begins its constraint, if any. */
-static int loop_constraint_begin(struct loop *loop, struct slot *slot, struct err *err)
-{
-    struct constraint *constraint = slot->request->constraint;
-    if (constraint_begin(&slot->constrained, constraint, err) < 0 ||
-        (constraint && collect_ends(loop, slot, err) < 0))
-        return -1;
-    if (constraint && constraint_is_complete(constraint, slot->constrained.state))
-        return err_set(err, "the constraint allows the empty text only: nothing can be generated");
-    return 0;
-}
-
-int loop_constrain(struct loop *loop, const struct slot *slot, struct err *err)
-{
-    const struct constraint_cursor *at = &slot->constrained;
-    loop->sampler.allowed = NULL;
-    if (!at->constraint)
-        return 0;
-    if (token_mask_set(&loop->mask, at->constraint, at->state, &slot->ends, err) < 0)
-        return -1;
-    if (!loop->mask.any)
-        return err_set(err, "no token of the vocabulary continues the text as the constraint asks for");
-    loop->sampler.allowed = loop->mask.bits;
-    return 0;
-}
-
-/* After a token of the text; *complete: no token may follow. */
-static int loop_constraint_advance(struct slot *slot, uint32_t id, bool *complete, struct err *err)
-{
-    struct constraint_cursor *at = &slot->constrained;
-    *complete = false;
-    if (!at->constraint)
-        return 0;
-    if (constraint_advance(at, id, err) < 0)
-        return -1;
-    *complete = constraint_is_complete(at->constraint, at->state);
     return 0;
 }
 
@@ -374,7 +325,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     }
     prefix_cache_reuse(loop, slot);
     text_streamer_init(&slot->text_streamer, session_model(loop->session)->tok, request);
-    if (check_request(loop, slot, &why) < 0 || loop_constraint_begin(loop, slot, &why) < 0)
+    if (check_request(loop, slot, &why) < 0 || loop_phase_begin(loop, slot, &why) < 0)
         return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
     if (text_streamer_resume(&slot->text_streamer, slot->ids->id, slot->n_prompt, err) < 0)
         return -1;
@@ -438,7 +389,7 @@ static bool repeats_phrase(const uint32_t *id, size_t n)
 static bool ends_by_repetition(const struct loop *loop, const struct slot *slot)
 {
     const struct gen_request *request = slot->request;
-    return request->end_repetition && !request->ignore_eos && !request->constraint &&
+    return request->end_repetition && !request->ignore_eos && !loop_constraint(slot) &&
            loop_sampling(loop, slot)->temp > 0 &&
            repeats_phrase(slot->ids->id + slot->n_prompt, loop_generated(slot));
 }
@@ -452,7 +403,7 @@ int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *
     loop->stats->sampled_tokens++;
     if (watch && watch->chosen(watch->arg, (size_t)(slot - loop->slot), id, logits, err) < 0)
         return -1;
-    if (loop_is_end_token(loop, request, id))
+    if (slot->phase.now != PHASE_CLOSING && loop_is_end_token(loop, request, id))
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     memcpy(slot->last_logits, logits, vocab_of(loop) * sizeof *logits);
     if (ids_add(slot->ids, id, err) < 0)
@@ -465,7 +416,7 @@ int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *
         return -1;
     if (slot->text_streamer.stopped)
         return loop_finish(loop, slot, FINISHED_STOP, NULL, err);
-    if (loop_constraint_advance(slot, id, &complete, &why) < 0)
+    if (loop_phase_advance(loop, slot, id, &complete, &why) < 0)
         return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
     if (complete)
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);

@@ -114,6 +114,13 @@ assert_persons() { # LINE..
     assert_persons "${lines[@]}"
 }
 
+@test "constraints behind markers, and thoughts of limited length: with drafts and in batches" {
+    run "$BMC_BUILD/tests/test_phases"
+    assert_success
+    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
+    [ "${BASH_REMATCH[1]}" -ge 100 ]
+}
+
 @test "beams obey the constraint" {
     ok bmc-gen -q -m "$m" -p "Once upon" --choice ' a time| the king| midnight' --beams 3 --n-best 3
     assert_equal "$(wc -l <<<"$output") $(grep -vxE ' a time| the king| midnight' <<<"$output")" '3 ' # several ways to spell one

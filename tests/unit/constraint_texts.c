@@ -77,7 +77,8 @@ static bool walk(struct constraint *c, struct buf *text, struct err *err)
 
 static enum constraint_kind kind_of(const char *name)
 {
-    static const char *const names[] = {"", "json_schema", "json_object", "grammar", "regex", "choice"};
+    static const char *const names[] = {"",      "json_schema", "json_object", "grammar",
+                                        "regex", "choice",      "structure"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcmp(names[i], name) == 0)
             return (enum constraint_kind)i;

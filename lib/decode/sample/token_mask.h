@@ -13,6 +13,10 @@ struct token_mask {
 
 void token_mask_release(struct token_mask *mask);
 
+/* Allows all tokens, or none; one of them, or not. Ids beyond the mask are left alone. */
+int token_mask_fill(struct token_mask *mask, size_t vocab, bool allowed, struct err *err) MUST_USE;
+void token_mask_put(struct token_mask *mask, uint32_t id, bool allowed);
+
 /* Sets the mask for a state of a constraint. The end tokens `ends` are allowed where the text may
  * end. */
 int token_mask_set(struct token_mask *mask, struct constraint *constraint, uint32_t state,

@@ -135,7 +135,7 @@ static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struc
         }
         seq->draws = (struct draws){request->seed, request->stream, (uint32_t)slot->ids->len, 0};
         choose_shape(spec, loop, slot, allowed, &seq->shape);
-        seq->draft.constraint = slot->constrained.constraint;
+        seq->draft.constraint = loop_constraint(slot);
         seq->draft.ends = &slot->ends;
         seq->draft.state[0] = slot->constrained.state;
         draft_begin(&seq->draft, slot->ids->id[slot->ids->len - 1]);

@@ -7,22 +7,35 @@
 #include "text/grammar/gbnf.h"
 #include "text/grammar/json_schema.h"
 #include "text/grammar/regex.h"
+#include "text/grammar/structure.h"
 
 /* ---- reads constraints of all kinds ---- */
 
 enum { CONSTRAINTS_IDLE = 16 }; /* unused constraints that are kept */
 
-static void parse_schema(struct grammar *g, const char *text, size_t len)
+/* Reads a value of JSON, and makes a grammar of it. */
+static void parse_json(struct grammar *g, const char *text, size_t len,
+                       void parse(struct grammar *g, const json_t *value))
 {
-    AUTO(json_auto) json_t *schema = NULL;
+    AUTO(json_auto) json_t *value = NULL;
     json_error_t why;
-    if ((schema = json_load(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why)))
-        json_schema_parse(g, schema);
+    if ((value = json_load(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why)))
+        parse(g, value);
     else if (json_error_code(&why) == json_error_out_of_memory)
         grammar_no_memory(g, "a JSON Schema");
     else
         grammar_fail(g, "JSON Schema: not valid JSON at line %d, column %d: %s", why.line, why.column,
                      why.text);
+}
+
+static void parse_schema(struct grammar *g, const char *text, size_t len)
+{
+    parse_json(g, text, len, json_schema_parse);
+}
+
+static void parse_structure(struct grammar *g, const char *text, size_t len)
+{
+    parse_json(g, text, len, structure_parse);
 }
 
 static void set_root(struct grammar *g, expr_id body)
@@ -69,7 +82,7 @@ int constraint_source_parse(struct grammar *grammar, enum constraint_kind kind, 
     static void (*const parse[])(struct grammar *, const char *, size_t) = {
         [CONSTRAINT_JSON_SCHEMA] = parse_schema, [CONSTRAINT_JSON_OBJECT] = parse_object,
         [CONSTRAINT_GRAMMAR] = gbnf_parse,       [CONSTRAINT_REGEX] = parse_regex,
-        [CONSTRAINT_CHOICE] = parse_choice,
+        [CONSTRAINT_CHOICE] = parse_choice,      [CONSTRAINT_STRUCTURE] = parse_structure,
     };
     grammar_begin(grammar);
     if (kind == CONSTRAINT_NONE)
@@ -162,6 +175,12 @@ struct constraint {
     uint32_t *ends;
     size_t n_ends, ends_cap;
     uint64_t *all; /* mask of all tokens of the trie */
+    /* Tokens that the grammar names, which are read as bytes that no text has. */
+    struct named_token {
+        uint32_t id;
+        char bytes[EXPR_TOKEN_BYTES + 1];
+    } * named;
+    size_t n_named;
     struct constraint_stats stats;
 };
 
@@ -195,6 +214,7 @@ void constraint_close(struct constraint *c)
     free(c->spans.span);
     free(c->ends);
     free(c->all);
+    free(c->named);
     automaton_close(&c->automaton);
     free(c);
 }
@@ -252,16 +272,34 @@ static int collect(struct constraint *c, struct err *err)
     return rc;
 }
 
+/* The bytes that the automaton reads for a token. */
+static const char *token_text(const struct constraint *c, uint32_t token, size_t *len)
+{
+    *len = EXPR_TOKEN_BYTES;
+    for (size_t i = 0; i < c->n_named; i++)
+        if (c->named[i].id == token)
+            return c->named[i].bytes;
+    return vocab_trie_text(c->trie, token, len);
+}
+
+static uint32_t step_over(struct constraint *c, uint32_t state, const char *bytes, size_t len)
+{
+    c->automaton.work = 0;
+    for (size_t i = 0; i < len && state != CONSTRAINT_DEAD; i++)
+        state = automaton_step(&c->automaton, state, (uint8_t)bytes[i]);
+    return state;
+}
+
 uint32_t constraint_next(struct constraint *c, uint32_t state, uint32_t token)
 {
     size_t len;
-    const char *text = vocab_trie_text(c->trie, token, &len);
-    c->automaton.work = 0;
-    if (len == 0 || len > TRIE_TOKEN_BYTES)
-        return CONSTRAINT_DEAD;
-    for (size_t i = 0; i < len && state != CONSTRAINT_DEAD; i++)
-        state = automaton_step(&c->automaton, state, (uint8_t)text[i]);
-    return state;
+    const char *text = token_text(c, token, &len);
+    return len == 0 || len > TRIE_TOKEN_BYTES ? CONSTRAINT_DEAD : step_over(c, state, text, len);
+}
+
+uint32_t constraint_after(struct constraint *c, const char *bytes, size_t len)
+{
+    return step_over(c, automaton_start(&c->automaton), bytes, len);
 }
 
 int constraint_advance(struct constraint_cursor *cursor, uint32_t token, struct err *err)
@@ -593,6 +631,12 @@ int constraint_mask(struct constraint *c, uint32_t state, uint64_t *mask, struct
             add_item_tokens(c, &item, mask);
         }
     }
+    for (size_t i = 0; i < c->n_named; i++) {
+        const uint32_t id = c->named[i].id;
+        const uint64_t bit = (uint64_t)1 << id % 64;
+        mask[id / 64] &= ~bit;
+        mask[id / 64] |= constraint_next(c, state, id) == CONSTRAINT_DEAD ? 0 : bit;
+    }
     return outcome(c, err);
 }
 
@@ -647,6 +691,22 @@ static int try_texts(struct constraint *c, struct err *err)
     return rc;
 }
 
+/* Takes over the tokens that a grammar names. */
+static int name_tokens(struct constraint *c, const struct grammar *grammar, struct err *err)
+{
+    if (!(c->named = mem_zalloc(grammar->n_tokens + 1, sizeof *c->named)))
+        return err_no_memory(err, "a constraint");
+    for (; c->n_named < grammar->n_tokens; c->n_named++) {
+        const uint32_t id = grammar->token[c->n_named];
+        if (id >= c->trie->vocab)
+            return err_set(err, "the grammar names token %u, the vocabulary has %zu", id,
+                           c->trie->vocab);
+        c->named[c->n_named].id = id;
+        expr_token_bytes(id, c->named[c->n_named].bytes);
+    }
+    return 0;
+}
+
 int constraint_open(struct constraint **out, const struct grammar *grammar,
                     const struct vocab_trie *trie, struct err *err)
 {
@@ -660,7 +720,7 @@ int constraint_open(struct constraint **out, const struct grammar *grammar,
         err_no_memory(err, "a constraint");
     for (size_t i = 0; c->all && i < trie->n_order; i++)
         c->all[trie->order[i] / 64] |= (uint64_t)1 << trie->order[i] % 64;
-    if (c->all && nfa_compile(&nfa, grammar, err) == 0 &&
+    if (c->all && name_tokens(c, grammar, err) == 0 && nfa_compile(&nfa, grammar, err) == 0 &&
         automaton_open(&c->automaton, &nfa, err) == 0 && try_texts(c, err) == 0)
         return 0;
     nfa_release(&nfa);

@@ -1,14 +1,14 @@
 /* Constrained output: a grammar over the tokens of a vocabulary. Tells which tokens may come next.
  *
  * Tokens are allowed by their bytes, whatever the grammar's rules: a token may go through several of
- * them. Special tokens and tokens without text are never allowed; callers add end-of-generation
- * tokens where the text may end.
+ * them. Special tokens and tokens without text are never allowed, unless the grammar names them; callers add
+ * end-of-generation tokens where the text may end.
  *
  * Files, lowest layer first:
  *
  *    grammar/expr                    grammars as expressions
  *    grammar/json_text regex         JSON and regular expressions as such
- *    grammar/gbnf json_schema schema schema_string   front ends
+ *    grammar/gbnf json_schema schema schema_string structure   front ends
  *    nfa                             nondeterministic automata of grammars
  *    array_pool automaton            made deterministic while running
  *    vocab_trie                      the vocabulary
@@ -55,6 +55,9 @@ bool constraint_failed(const struct constraint *constraint);
 /* The state after a token; CONSTRAINT_DEAD: the token is not allowed. */
 uint32_t constraint_next(struct constraint *constraint, uint32_t state, uint32_t token);
 
+/* The state after bytes with which the text begins; CONSTRAINT_DEAD: it may not begin with them. */
+uint32_t constraint_after(struct constraint *constraint, const char *bytes, size_t len);
+
 /* True if the text may end in the state; if it must, because nothing can follow. */
 bool constraint_accepts(const struct constraint *constraint, uint32_t state);
 bool constraint_is_complete(struct constraint *constraint, uint32_t state);
@@ -82,6 +85,7 @@ enum constraint_kind {
     CONSTRAINT_GRAMMAR,     /* text: GBNF */
     CONSTRAINT_REGEX,       /* text: a regular expression that whole outputs match */
     CONSTRAINT_CHOICE,      /* text: a list of strings as JSON */
+    CONSTRAINT_STRUCTURE,   /* text: texts, tokens and JSON Schemas, as structure.h has them */
 };
 
 /* Reads a constraint into a grammar, which the caller releases in either case. */

@@ -42,6 +42,7 @@ void grammar_release(struct grammar *g)
     free(g->list);
     free(g->range);
     free(g->rule);
+    free(g->token);
     buf_release(&g->bytes);
     buf_release(&g->names);
     *g = (struct grammar){0};
@@ -81,6 +82,19 @@ expr_id expr_bytes(struct grammar *g, const void *bytes, size_t len)
 }
 
 expr_id expr_text(struct grammar *g, const char *text) { return expr_bytes(g, text, strlen(text)); }
+
+void expr_token_bytes(uint32_t id, char bytes[EXPR_TOKEN_BYTES + 1])
+{
+    snprintf(bytes, EXPR_TOKEN_BYTES + 1, "\xff%08x", id);
+}
+
+expr_id expr_token(struct grammar *g, uint32_t id)
+{
+    char bytes[EXPR_TOKEN_BYTES + 1];
+    PUSH(g, g->token, g->tokens_cap, g->n_tokens, id);
+    expr_token_bytes(id, bytes);
+    return expr_bytes(g, bytes, EXPR_TOKEN_BYTES);
+}
 
 expr_id expr_class(struct grammar *g, const struct code_range *range, size_t n)
 {

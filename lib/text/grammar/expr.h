@@ -51,8 +51,10 @@ struct grammar {
     struct buf bytes, names;
     struct grammar_rule *rule;
     size_t n_rules, rules_cap;
-    uint32_t root; /* the rule that whole texts match */
-    bool flat;     /* long repetitions get no rules: the expressions are all there is */
+    uint32_t root;   /* the rule that whole texts match */
+    uint32_t *token; /* [n_tokens]: those of expr_token() */
+    size_t n_tokens, tokens_cap;
+    bool flat; /* long repetitions get no rules: the expressions are all there is */
     bool failed;
     struct err why;
     struct err note; /* what its source asks for and the grammar does not do; empty: nothing */
@@ -67,6 +69,12 @@ expr_id grammar_no_memory(struct grammar *grammar, const char *what);
 
 expr_id expr_bytes(struct grammar *grammar, const void *bytes, size_t len);
 expr_id expr_text(struct grammar *grammar, const char *text);
+
+/* A token itself, whatever its text: for special ones, which no text has. Automata read it as EXPR_TOKEN_BYTES bytes that
+ * are not UTF-8, expr_token_bytes(). */
+enum { EXPR_TOKEN_BYTES = 9 };
+expr_id expr_token(struct grammar *grammar, uint32_t id);
+void expr_token_bytes(uint32_t id, char bytes[EXPR_TOKEN_BYTES + 1]);
 
 /* Ranges must be ascending and disjoint. */
 expr_id expr_class(struct grammar *grammar, const struct code_range *range, size_t n);

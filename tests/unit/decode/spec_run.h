@@ -73,7 +73,7 @@ static bool has_model(enum test_drafter kind)
     return kind == MODEL || kind == LOOKUP_MODEL || kind == SUFFIX_MODEL || has_head(kind);
 }
 
-static bool drafts_trees(enum test_drafter kind)
+static inline bool drafts_trees(enum test_drafter kind)
 {
     return kind != LOOKUP && kind != OLDEST && kind != LOOKUP_MODEL;
 }
@@ -95,6 +95,8 @@ struct test_run {
     struct spec_options options;
     struct sampler_options sampling;
     bool split;
+    struct constraint *constraint; /* of all requests; NULL: none, as `markers` */
+    const struct answer_markers *markers;
     /* Out. */
     uint32_t *ids; /* [requests][n] */
     size_t *n_ids;
@@ -115,8 +117,13 @@ static int next_request(void *arg, bool wait, const struct gen_request **request
     for (size_t p = 0; p < n_prompt; p++)
         if (ids_add(&asked->ids, run->prompt[(run->lengths ? i : 0) + p], err) < 0)
             return -1;
-    asked->request = (struct gen_request){
-        .line = i, .stream = i, .seed = run->seed, .ids = &asked->ids, .n = run->n};
+    asked->request = (struct gen_request){.line = i,
+                                          .stream = i,
+                                          .seed = run->seed,
+                                          .ids = &asked->ids,
+                                          .n = run->n,
+                                          .constraint = run->constraint,
+                                          .markers = run->markers};
     *request = &asked->request;
     return GEN_REQUEST;
 }

@@ -44,7 +44,8 @@ static struct vocab_trie *make_vocab(const json_t *cases)
 
 static enum constraint_kind kind_of(const char *name)
 {
-    static const char *const names[] = {"", "json_schema", "json_object", "grammar", "regex", "choice"};
+    static const char *const names[] = {"",      "json_schema", "json_object", "grammar",
+                                        "regex", "choice",      "structure"};
     int kind = 0;
     while (strcmp(names[kind], name) != 0)
         kind++;
