@@ -110,7 +110,7 @@ MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc models.d/grimm-pard.bmc mo
 REAL    = models.d/real/SmolLM2-135M-Instruct.Q4_1.bmc
 
 # MODE:FILE:to:PATH, relative to PREFIX; LINK:to:TARGET
-SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape models.d/chat/*.jinja)
+SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape models.d/chat/*.jinja models.d/tools/*.tools)
 INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(LIBBMC):to:$(LIBDIR)/libbmc.a \
             644:$(LIBBMC_SO):to:$(LIBDIR)/libbmc.so.$(VERSION) 644:lib/bmc.h:to:include/bmc.h 644:lib/python/bmc.py:to:$(PYTHON_DIR)/bmc.py 644:$(BUILD)/bmc.pc:to:$(LIBDIR)/pkgconfig/bmc.pc \
             $(foreach f,$(SHARED),644:$f:to:$(f:models.d/%=share/bmc/%)) \

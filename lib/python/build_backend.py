@@ -19,7 +19,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE / "src" if (HERE / "src").is_dir() else HERE.parents[1]
-DATA = ("models.d/families", "models.d/chat")  # what a model may need besides the library
+DATA = ("models.d/families", "models.d/chat", "models.d/tools")  # what a model may need besides the library
 TIME = 1577836800  # of all files, so that equal trees give equal archives: the first second of 2020
 
 

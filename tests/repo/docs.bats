@@ -366,6 +366,7 @@ run_page() {
 @test "examples of bmc-kv(5) run" { run_page bmc-kv.5; }
 @test "examples of bmc-family(5) run" { run_page bmc-family.5; }
 @test "examples of bmc-chat(5) run" { run_page bmc-chat.5; }
+@test "examples of bmc-tools(5) run" { run_page bmc-tools.5; }
 @test "examples of bmc-jsonl(5) run" { run_page bmc-jsonl.5; }
 @test "examples of bmc-config(5) run" { run_page bmc-config.5; }
 @test "examples of bmc-llama.cpp(7) run" { run_page bmc-llama.cpp.7; }
