@@ -58,7 +58,7 @@ complete -c bmc-gen -l lenient -d 'with --jsonl, ignore unknown members of reque
 complete -c bmc-gen -l prefix-cache-mb -x -d 'memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default 256)'
 complete -c bmc-gen -l logprobs -x -d 'with --jsonl, report the log-probabilities of the chosen and the N most likely tokens'
 complete -c bmc-gen -l memory -x -d 'memory for the KV cache, as 4G or 512M: admits as many requests at a time as fit with all tokens that they may generate'
-complete -c bmc-gen -l prefix-cache -r -F -d 'keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; a limit may follow, as DIR,size=4G (default size 4G)'
+complete -c bmc-gen -l prefix-cache -r -F -d 'keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; options may follow, as DIR,size=4G,states=512: its limit (default 4G), and for models with recurrent layers the tokens between stored states (default: by their size)'
 complete -c bmc-gen -l load-kv -r -F -d 'resume from a snapshot (a saved KV cache); the prompt is appended and may be omitted'
 complete -c bmc-gen -l save-kv -r -F -d 'write a snapshot at the end'
 complete -c bmc-gen -l prompt-cache -r -F -d 'reuse the prefix that the prompt shares with this snapshot, and update the snapshot at the end'

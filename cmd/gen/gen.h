@@ -136,6 +136,7 @@ struct gen {
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
     struct prefix_store *prefix_store; /* of --prefix-cache, or NULL */
+    size_t stored_every;               /* its states=, 0: not given */
     struct step_beam *beam;            /* state of --beams, or NULL */
     struct spec_options drafting;
     struct drafter *drafter;              /* NULL: nothing is drafted */

@@ -67,7 +67,7 @@
 
 #define GEN_OPTS_SNAPSHOTS \
     HEADING("Snapshots and prefix cache"), \
-    PATH("prefix-cache", NULL, "DIR", prefix_cache, "keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; a limit may follow, as DIR,size=4G (default size " TEXT_OF(DEFAULT_STORE_GIB) "G)"), \
+    PATH("prefix-cache", NULL, "DIR", prefix_cache, "keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; options may follow, as DIR,size=4G,states=512: its limit (default " TEXT_OF(DEFAULT_STORE_GIB) "G), and for models with recurrent layers the tokens between stored states (default: by their size)"), \
     PATH("load-kv", NULL, "FILE", load_kv, "resume from a snapshot (a saved KV cache); the prompt is appended and may be omitted"), \
     OUTPUT("save-kv", NULL, OPT_WRITES_SNAPSHOT, save_kv, "write a snapshot at the end"), \
     OUTPUT("prompt-cache", NULL, OPT_WRITES_SNAPSHOT, prompt_cache, "reuse the prefix that the prompt shares with this snapshot, and update the snapshot at the end"),

@@ -33,9 +33,27 @@ static void warn_of_prefix_cache(void *arg, const char *sentence)
     cli_say(stderr, "%s: --prefix-cache: %s\n", gen->program->name, sentence);
 }
 
+/* Cuts the options off the end of DIR,size=BYTES,states=TOKENS; what is not given stays NULL. */
+static void cut_options(char *path, const char **size, const char **states)
+{
+    static const char *const mark[] = {",size=", ",states="};
+    const char **const value[] = {size, states};
+    for (;;) {
+        size_t which = 0;
+        char *last = NULL;
+        for (size_t m = 0; m < ARRAY_LEN(mark); m++)
+            for (char *at = strstr(path, mark[m]); at; at = strstr(at + 1, mark[m]))
+                if (!last || at > last)
+                    last = at, which = m;
+        if (!last || *value[which])
+            return;
+        *value[which] = last + strlen(mark[which]);
+        *last = 0;
+    }
+}
+
 static int open_prefix_cache(struct gen *gen, struct err *err)
 {
-    static const char mark[] = ",size=";
     const char *given = gen->options->prefix_cache;
     struct err why;
     if (!given || gen->prefix_store)
@@ -43,13 +61,14 @@ static int open_prefix_cache(struct gen *gen, struct err *err)
     AUTO(free_auto) char *path = strdup(given);
     if (!path)
         return err_no_memory(err, "the name of a prefix cache");
-    char *at = strstr(path, mark);
-    for (char *next = at; next; next = strstr(next + 1, mark))
-        at = next;
-    const size_t size =
-        at ? opt_bytes(gen->program, "--prefix-cache", at + strlen(mark)) : DEFAULT_STORE_BYTES;
-    if (at)
-        *at = 0;
+    const char *bytes = NULL, *states = NULL;
+    cut_options(path, &bytes, &states);
+    const size_t size = bytes ? opt_bytes(gen->program, "--prefix-cache", bytes) : DEFAULT_STORE_BYTES;
+    if (states && (!parse_count(states, &gen->stored_every) || !gen->stored_every ||
+                   gen->stored_every > SIZE_MAX / 4))
+        opt_usage_error(gen->program,
+                        "--prefix-cache: states= needs a number of tokens, as 512; found \"%s\"",
+                        states);
     if (!*path)
         opt_usage_error(gen->program, "--prefix-cache: the name of a folder is expected");
     const struct kvblock_warn by = {warn_of_prefix_cache, gen};

@@ -66,6 +66,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
             o->jsonl || o->interactive || o->save_kv || o->prompt_cache ? DEFAULT_KEPT_STATES : 0,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
         .prefix_store = gen->prefix_store,
+        .stored_every = gen->prefix_store ? gen->stored_every : 0,
         .leader = gen->leads ? &gen->leader : NULL,
     };
     if (!s->cpu.attn)

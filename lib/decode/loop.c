@@ -123,7 +123,10 @@ static int do_work(struct loop *loop, enum loop_work work, struct err *err)
     const struct step_strategy *strategy = loop->strategy;
     if (work == WORK_PREFILL)
         return loop_prefill(loop, err);
-    return context_recompute(loop, err) < 0 ? -1 : strategy->step(strategy->arg, loop, err);
+    if (context_recompute(loop, err) < 0 || strategy->step(strategy->arg, loop, err) < 0)
+        return -1;
+    prefix_store_step(loop);
+    return 0;
 }
 
 /* Counters to detect an endless loop: every step must change at least one of them. */

@@ -145,6 +145,10 @@ int prefix_cache_use(struct loop *loop, struct slot *slot, bool *ready, struct e
  * logits or hidden states. */
 size_t prefix_cache_limit(const struct loop *loop, const struct slot *slot);
 
+/* Lets a model with recurrent state keep the states at which the slot's prompt may be needed again: by
+ * another request, after loading a snapshot, or when the best beam is known. */
+void prefix_cache_mark(const struct loop *loop, const struct slot *slot);
+
 /* Drops the KV entries that a free slot retains for prefix caching. */
 void prefix_cache_evict(struct loop *loop, struct slot *slot);
 
@@ -160,9 +164,11 @@ void prefix_store_start(struct loop *loop, struct slot *slot);
 /* Before a prompt's first chunk, after prefix_cache_use(): loads KV entries of the prompt. */
 int prefix_store_use(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
 
-/* When a request has ended: stores the slot's new KV entries. After a pass over prompts,
- * prefix_store_advance() also claims the prompt's next block, before others can find it unclaimed. */
-void prefix_store_add(struct loop *loop, struct slot *slot);
+/* Stores the slot's new KV entries, and recurrent states that are due; `ended`: when the request has ended. After a pass
+ * over prompts, prefix_store_advance() also claims the prompt's next block, before others can find it unclaimed. */
+void prefix_store_add(struct loop *loop, struct slot *slot, bool ended);
+/* After a decoding step: stores the states of answers that are due. */
+void prefix_store_step(struct loop *loop);
 void prefix_store_advance(struct loop *loop, struct slot *slot);
 
 /* When the slot is freed: gives its claim up. */

@@ -41,13 +41,13 @@ bool prefix_store_await(struct loop *loop, struct slot *slot, const struct gen_r
     loop->awaited_at_ms = now;
     prefix_store_unclaim(loop, slot);
     chain = prefix_store_begin(store, session_model(loop->session), request->lora_factor);
-    if (!prefix_store_missing(store, chain, request->ids->id, request->ids->len, &key))
+    if (!prefix_store_missing(store, chain, 0, request->ids->id, request->ids->len, &key))
         return stop_waiting(loop);
     slot->claims = prefix_store_claim(store, &key);
     slot->claim = key;
     if (slot->claims) {
         /* it may have been stored just before the claim */
-        if (!prefix_store_missing(store, chain, request->ids->id, request->ids->len, &key) ||
+        if (!prefix_store_missing(store, chain, 0, request->ids->id, request->ids->len, &key) ||
             !hash_equal(&key, &slot->claim))
             prefix_store_unclaim(loop, slot);
         return stop_waiting(loop);
@@ -72,6 +72,7 @@ int prefix_store_use(struct loop *loop, struct slot *slot, struct err *err)
     if (prefix_store_load(store, loop->session, slot->seq, slot->ids->id, slot->n_prompt,
                           prefix_cache_limit(loop, slot), &slot->chain, &dropped, err) < 0)
         return -1;
+    prefix_cache_mark(loop, slot);
     const size_t tokens = slot->n_prompt - before,
                  found = session_length(loop->session, slot->seq) - before;
     prefix_store_count(store, tokens, found);
@@ -81,7 +82,7 @@ int prefix_store_use(struct loop *loop, struct slot *slot, struct err *err)
     return 0;
 }
 
-void prefix_store_add(struct loop *loop, struct slot *slot)
+void prefix_store_add(struct loop *loop, struct slot *slot, bool ended)
 {
     struct prefix_store *store = store_of(loop);
     /* after a beam search only the prompt is surely at its place */
@@ -89,7 +90,18 @@ void prefix_store_add(struct loop *loop, struct slot *slot)
     if (store && !slot->n_discarded && !session_scaled(loop->session, slot->seq) &&
         (loop->strategy->width == 1 || slot->seq == loop_first_seq(loop, slot)))
         loop->stats->stored_tokens +=
-            prefix_store_save(store, loop->session, slot->seq, slot->ids->id, n, &slot->chain);
+            prefix_store_save(store, loop->session, slot->seq, slot->ids->id, n, ended, &slot->chain);
+}
+
+void prefix_store_step(struct loop *loop)
+{
+    const size_t every = session_options(loop->session)->stored_every;
+    for (size_t i = 0; every && i < loop->n_slots; i++) {
+        struct slot *slot = &loop->slot[i];
+        if (slot->busy && loop->strategy->width == 1 &&
+            session_length(loop->session, slot->seq) / every > slot->chain.state / every)
+            prefix_store_add(loop, slot, false);
+    }
 }
 
 void prefix_store_advance(struct loop *loop, struct slot *slot)
@@ -97,13 +109,16 @@ void prefix_store_advance(struct loop *loop, struct slot *slot)
     struct prefix_store *store = store_of(loop);
     const struct hash old = slot->claim;
     const size_t next = session_length(loop->session, slot->seq) / KVBLOCK_TOKENS;
-    const bool claims = slot->claims, more = (next + 1) * KVBLOCK_TOKENS <= slot->n_prompt;
-    if (claims && more) {
-        slot->claim = prefix_store_key(&slot->chain, slot->ids->id, size_max(next, slot->chain.blocks));
-        slot->claims = prefix_store_claim(store, &slot->claim);
+    const bool claims = slot->claims;
+    struct hash key;
+    const bool more =
+        claims && prefix_store_missing(store, slot->chain, next, slot->ids->id, slot->n_prompt, &key);
+    if (more) {
+        slot->claim = key;
+        slot->claims = prefix_store_claim(store, &key);
     }
-    prefix_store_add(loop, slot);
-    if (claims && more && !hash_equal(&old, &slot->claim))
+    prefix_store_add(loop, slot, false);
+    if (more && !hash_equal(&old, &slot->claim))
         prefix_store_release(store, &old);
     if (!more)
         prefix_store_unclaim(loop, slot);

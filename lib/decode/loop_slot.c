@@ -134,7 +134,7 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
     count_end(loop->stats, &result);
     keep_sequence(loop, slot, &result);
     if (finish != FINISHED_ERROR) { /* before done(), which may free the ids */
-        prefix_store_add(loop, slot);
+        prefix_store_add(loop, slot, true);
         prefix_cache_retain(loop, slot);
     }
     if (watch && watch->ended(watch->arg, (size_t)(slot - loop->slot), &result, err) < 0)

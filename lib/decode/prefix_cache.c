@@ -213,9 +213,7 @@ void prefix_cache_release(struct loop *loop, struct slot *slot)
         session_truncate(loop->session, first + i, first + i == slot->seq ? slot->cached.len : 0);
 }
 
-/* Lets a model with recurrent state keep the states at which the slot's prompt may be needed again: by
- * another request, after loading a snapshot, or when the best beam is known. */
-static void mark_prompt(const struct loop *loop, const struct slot *slot)
+void prefix_cache_mark(const struct loop *loop, const struct slot *slot)
 {
     if (session_options(loop->session)->kept_states)
         session_mark(loop->session, slot->seq, prefix_cache_limit(loop, slot));
@@ -237,6 +235,6 @@ void prefix_cache_reuse(struct loop *loop, struct slot *slot)
         rows = 0;
     session_truncate(session, slot->seq, rows);
     slot->cached.len = 0;
-    mark_prompt(loop, slot);
+    prefix_cache_mark(loop, slot);
     count_shared(loop, rows, 0);
 }

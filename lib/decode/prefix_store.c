@@ -1,4 +1,4 @@
-/* The prefix cache on disk: keys, loading and storing of a session's KV entries. */
+/* The prefix cache on disk: keys, loading and storing of a session's KV entries and recurrent states. */
 #include "decode/prefix_store.h"
 
 #include "base/mem.h"
@@ -13,6 +13,8 @@ struct prefix_store {
     struct hash base;           /* the settings: part of the parent of first blocks */
     struct kvblock_head head;   /* of all blocks, without key and tokens */
     struct kvblock_head *block; /* the head, and room for KV entries: the block being read or written */
+    struct kvblock_head *state; /* likewise of recurrent states; NULL: the model has none */
+    size_t state_bytes;
     struct kvfile_sizes *sizes; /* [layers] */
     struct kv_layer_rows
         *layer; /* [layers]: the block's KV entries, while the backend has adopted it */
@@ -43,6 +45,7 @@ void prefix_store_close(struct prefix_store *s)
         return;
     kvblock_folder_close(s->folder);
     free(s->block);
+    free(s->state);
     free(s->sizes);
     free(s->layer);
     free(s);
@@ -85,10 +88,6 @@ static int check_session(const struct session *session, struct err *err)
                             "data");
     if (o->kv.offload.streaming)
         return err_set(err, "streaming heads drop KV entries: the prefix cache is not used");
-    if (kv_state_bytes(session_kv(session)))
-        return err_set(err,
-                       "the model has recurrent layers, whose state is not stored: the prefix cache "
-                       "is not used");
     if (!snapshot_fits(session, NULL))
         return err_set(err,
                        "beyond %zu tokens this model's rotary frequencies depend on the sequence "
@@ -109,9 +108,11 @@ int prefix_store_bind(struct prefix_store *s, const struct session *session, str
     if (kvblock_shape(&s->head, s->sizes, shape->layers, err) < 0)
         return -1;
     s->base = settings_hash(s, session);
+    s->state_bytes = kv_state_bytes(session_kv(session));
     s->block = mem_zalloc(1, block_bytes(s));
+    s->state = s->state_bytes ? mem_alloc(1, sizeof *s->state + s->state_bytes) : NULL;
     s->layer = mem_alloc(shape->layers, sizeof *s->layer);
-    if (!s->block || !s->layer)
+    if (!s->block || !s->layer || (s->state_bytes && !s->state))
         return err_no_memory(err, "blocks of the prefix cache");
     *s->block = s->head;
     s->bound = true;
@@ -141,25 +142,14 @@ static void advance(struct prefix_chain *chain, const struct hash *key)
     chain->blocks++;
 }
 
-struct hash prefix_store_key(const struct prefix_chain *from, const uint32_t *token, size_t index)
-{
-    struct prefix_chain chain = *from;
-    struct hash key = next_key(&chain, token);
-    while (chain.blocks < index) {
-        advance(&chain, &key);
-        key = next_key(&chain, token);
-    }
-    return key;
-}
-
-bool prefix_store_missing(const struct prefix_store *s, struct prefix_chain chain,
+bool prefix_store_missing(const struct prefix_store *s, struct prefix_chain chain, size_t from,
                           const uint32_t *token, size_t n, struct hash *key)
 {
     if (!s->bound)
         return false;
     while ((chain.blocks + 1) * TOKENS <= n) {
         *key = next_key(&chain, token);
-        if (!kvblock_folder_has(s->folder, key))
+        if (chain.blocks >= from && !kvblock_folder_has(s->folder, key, false))
             return true;
         advance(&chain, key);
     }
@@ -193,18 +183,17 @@ static int extend(struct prefix_store *s, struct session *session, size_t seq, s
     return rc;
 }
 
-int prefix_store_load(struct prefix_store *s, struct session *session, size_t seq,
-                      const uint32_t *token, size_t n, size_t most, struct prefix_chain *chain,
-                      size_t *dropped, struct err *err)
+/* Loads the KV entries of the first `most` tokens as far as they are stored. */
+static int load_entries(struct prefix_store *s, struct session *session, size_t seq,
+                        const uint32_t *token, size_t n, size_t most, struct prefix_chain *chain,
+                        size_t *dropped, struct err *err)
 {
-    *dropped = 0;
-    most = size_min(most, kv_untrimmed_limit(session_kv(session)));
     while (s->bound && (chain->blocks + 1) * TOKENS <= n) {
         const size_t begin = chain->blocks * TOKENS, end = size_min(begin + TOKENS, most);
         const size_t have = session_length(session, seq);
         const struct hash key = next_key(chain, token);
         const struct kvblock_head want = head_of(s, &key, token + begin);
-        if (begin >= most || (have >= end && !kvblock_folder_has(s->folder, &key)))
+        if (begin >= most || (have >= end && !kvblock_folder_has(s->folder, &key, false)))
             break;
         if (have < end) {
             const enum kvblock_found found =
@@ -218,6 +207,149 @@ int prefix_store_load(struct prefix_store *s, struct session *session, size_t se
         advance(chain, &key);
     }
     return 0;
+}
+
+/* ---- recurrent states: a file beside that of the block which ends at their position ---- */
+
+static struct kvblock_head state_head(const struct prefix_store *s, const struct hash *key,
+                                      const uint32_t *token)
+{
+    struct kvblock_head head = head_of(s, key, token);
+    head.version = KVBLOCK_VERSION_STATE;
+    head.bytes = s->state_bytes;
+    return head;
+}
+
+/* Advances the chain over stored blocks, up to the token `most`. Sets *at to its last position with a state behind the
+ * first `have` tokens, and *head to that of the state's file; 0: there is none. */
+static void find_state(const struct prefix_store *s, const uint32_t *token, size_t most, size_t have,
+                       struct prefix_chain *chain, size_t *at, struct kvblock_head *head)
+{
+    *at = 0;
+    while ((chain->blocks + 1) * TOKENS <= most) {
+        const size_t begin = chain->blocks * TOKENS, end = begin + TOKENS;
+        const struct hash key = next_key(chain, token);
+        if (!kvblock_folder_has(s->folder, &key, false))
+            break;
+        advance(chain, &key);
+        if (!kvblock_folder_has(s->folder, &key, true))
+            continue;
+        if (end <= have)
+            chain->state = end;
+        else
+            *at = end, *head = state_head(s, &key, token + begin);
+    }
+}
+
+/* Loads the KV entries up to the last state that is stored, and that state. Where a file turns out to be damaged, an
+ * earlier state is tried. */
+static int load_with_state(struct prefix_store *s, struct session *session, size_t seq,
+                           const uint32_t *token, size_t n, size_t most, struct prefix_chain *chain,
+                           size_t *dropped, struct err *err)
+{
+    const struct prefix_chain begin = *chain;
+    for (;;) {
+        struct prefix_chain found = begin;
+        struct kvblock_head head;
+        size_t at;
+        find_state(s, token, most, session_length(session, seq), &found, &at, &head);
+        chain->key = begin.key;
+        chain->blocks = 0;
+        chain->branch = size_max(chain->branch, found.blocks * TOKENS);
+        chain->state = found.state;
+        if (!at)
+            return 0;
+        const enum kvblock_found got = kvblock_folder_get(s->folder, &head, at / TOKENS - 1, s->state);
+        *dropped += got == KVBLOCK_DAMAGED;
+        most = at - 1;
+        if (got != KVBLOCK_FOUND)
+            continue;
+        if (load_entries(s, session, seq, token, n, at, chain, dropped, err) < 0)
+            return -1;
+        chain->state = at;
+        const bool all = session_length(session, seq) == at;
+        if (all && kv_state_load(session_kv(session), seq, s->state + 1, err) == 0)
+            return 0;
+        session_clear(session, seq);
+        if (all)
+            return -1;
+    }
+}
+
+/* The positions, beside regular ones, at which the prompt is likely to be continued: its end, some tokens before it, as
+ * the next question differs, and where an earlier prompt with the same beginning differed from it. */
+static void mark_states(struct session *session, size_t seq, size_t most, struct prefix_chain *chain)
+{
+    enum { LAST_TURN = 512 };
+    const bool far = session_options(session)->stored_every > LAST_TURN;
+    const size_t end = most / TOKENS * TOKENS,
+                 before = far && most > LAST_TURN ? round_up(most - LAST_TURN, TOKENS) : 0;
+    const size_t at[] = {before, chain->branch, end};
+    for (size_t i = 0; i < ARRAY_LEN(at); i++) {
+        chain->likely[i] = at[i] <= end ? at[i] : 0;
+        if (chain->likely[i])
+            session_mark(session, seq, chain->likely[i]);
+    }
+}
+
+int prefix_store_load(struct prefix_store *s, struct session *session, size_t seq,
+                      const uint32_t *token, size_t n, size_t most, struct prefix_chain *chain,
+                      size_t *dropped, struct err *err)
+{
+    *dropped = 0;
+    most = size_min(most, kv_untrimmed_limit(session_kv(session)));
+    if (!s->bound || !n)
+        return 0;
+    if (!s->state)
+        return load_entries(s, session, seq, token, n, most, chain, dropped, err);
+    const int rc = load_with_state(s, session, seq, token, n, most, chain, dropped, err);
+    mark_states(session, seq, most, chain);
+    return rc;
+}
+
+static bool is_likely(const struct prefix_chain *chain, size_t position)
+{
+    bool likely = false;
+    for (size_t i = 0; i < ARRAY_LEN(chain->likely); i++)
+        likely = likely || chain->likely[i] == position;
+    return likely;
+}
+
+/* True if the state at a position is worth its bytes: at regular distances, and where later prompts are likely to
+ * continue unless the state before it is near. */
+static bool is_due(const struct session *session, const struct prefix_chain *chain, size_t position,
+                   size_t last)
+{
+    enum { NEAR = 256 };
+    const size_t every = session_options(session)->stored_every;
+    return position % every == 0 ||
+           ((position == last || is_likely(chain, position)) &&
+            position >= chain->state + size_min(NEAR, size_max(every / 4, TOKENS)));
+}
+
+/* Stores the sequence's states at ends of blocks [first, end) that are due, the last one too if `ended`. key[0] is that
+ * of the first block. */
+static bool save_states(struct prefix_store *s, const struct session *session, size_t seq,
+                        const uint32_t *token, size_t first, size_t end, const struct hash *key,
+                        bool ended, struct prefix_chain *chain)
+{
+    const struct kv *kv = session_kv(session);
+    size_t last = ended ? end * TOKENS : 0;
+    while (last > first * TOKENS && !kv_state_is_at(kv, seq, last))
+        last -= TOKENS;
+    for (size_t i = first; i < end; i++) {
+        const size_t position = (i + 1) * TOKENS;
+        if (!is_due(session, chain, position, last) || !kv_state_is_at(kv, seq, position))
+            continue;
+        if (!kvblock_folder_has(s->folder, &key[i - first], true)) {
+            *s->state = state_head(s, &key[i - first], token + i * TOKENS);
+            kv_state_read(kv, seq, position, s->state + 1);
+            if (!kvblock_folder_put(s->folder, s->state, i))
+                return false;
+        }
+        chain->state = position;
+    }
+    return true;
 }
 
 static int read_block(const struct prefix_store *s, struct kv *kv, size_t seq, size_t first)
@@ -238,7 +370,7 @@ static int read_block(const struct prefix_store *s, struct kv *kv, size_t seq, s
 static bool save_block(struct prefix_store *s, struct kv *kv, size_t seq, const uint32_t *token,
                        size_t index, const struct hash *key, size_t *stored)
 {
-    if (kvblock_folder_has(s->folder, key))
+    if (kvblock_folder_has(s->folder, key, false))
         return true;
     *s->block = head_of(s, key, token + index * TOKENS);
     if (read_block(s, kv, seq, index * TOKENS) < 0 || !kvblock_folder_put(s->folder, s->block, index))
@@ -248,7 +380,7 @@ static bool save_block(struct prefix_store *s, struct kv *kv, size_t seq, const 
 }
 
 size_t prefix_store_save(struct prefix_store *s, struct session *session, size_t seq,
-                         const uint32_t *token, size_t n, struct prefix_chain *chain)
+                         const uint32_t *token, size_t n, bool ended, struct prefix_chain *chain)
 {
     struct kv *kv = session_kv(session);
     size_t stored = 0;
@@ -263,13 +395,17 @@ size_t prefix_store_save(struct prefix_store *s, struct session *session, size_t
         return 0;
     for (; to.blocks < end; advance(&to, &key[to.blocks - first]))
         key[to.blocks - first] = next_key(&to, token);
-    /* The last one first: a process that waits for these blocks sees that they are missing until all
-     * of them are there. */
+    /* States, then blocks, the last one first: a process that waits for these blocks sees that they are missing
+     * until all of them are there. */
+    if (s->state && !save_states(s, session, seq, token, first, end, key, ended, chain))
+        return 0;
     size_t i = end;
     while (i > first && save_block(s, kv, seq, token, i - 1, &key[i - 1 - first], &stored))
         i--;
-    if (i == first)
-        *chain = to;
+    if (i == first) {
+        chain->key = to.key;
+        chain->blocks = to.blocks;
+    }
     return stored;
 }
 

@@ -1,5 +1,7 @@
 /* The prefix cache on disk, of a session: KV entries of prompts and answers in a folder of blocks, which
- * later runs and other processes reuse (format/kvblock/). A block's key covers the model, the
+ * later runs and other processes reuse (format/kvblock/), and of models with recurrent layers states at some of their
+ * ends: session_options.stored_every apart, and where later prompts are likely to continue. KV entries are used up to a
+ * state only. A block's key covers the model, the
  * precision, the cache's type and all tokens up to its end, and kernel sets and attention backends whose
  * sums are their own: whatever affects the bits of its KV entries. */
 #pragma once
@@ -28,31 +30,33 @@ int prefix_store_bind(struct prefix_store *store, const struct session *session,
 struct prefix_chain {
     struct hash key; /* of the last of the blocks, or what first blocks begin with */
     size_t blocks;   /* leading blocks that were found or stored */
+    /* Of models with recurrent layers, in tokens: the last position with a stored state; end of the blocks that were
+     * there, with or without one; and positions whose states are to be stored, 0: none. */
+    size_t state, branch, likely[3];
 };
 
 /* Before the first block of a sequence with these factors of the model's adapters (NULL: 1 each). */
 struct prefix_chain prefix_store_begin(const struct prefix_store *store, const struct model *model,
                                        const float *lora_factor);
 
-/* True if a whole block of token[0..n) that follows the chain is missing: *key is then the key of the first
- * one. */
-bool prefix_store_missing(const struct prefix_store *store, struct prefix_chain chain,
+/* True if a whole block of token[0..n) that follows the chain, block `from` or a later one, is missing: *key is then
+ * the key of the first one. */
+bool prefix_store_missing(const struct prefix_store *store, struct prefix_chain chain, size_t from,
                           const uint32_t *token, size_t n, struct hash *key);
 
-/* The key of block `index`, which is not before the chain, of a sequence of these tokens. */
-struct hash prefix_store_key(const struct prefix_chain *chain, const uint32_t *token, size_t index);
-
 /* Loads KV entries into a sequence that has `session_length()` of them, of the tokens token[0..n): at
- * most the first `most`. *chain is before the first block, and advances. Sets *dropped to the number of damaged blocks found. Entries that
- * cannot be loaded are left out. */
+ * most the first `most`. *chain is before the first block, and advances. Sets *dropped to the number of damaged blocks
+ * found. Entries that cannot be loaded are left out. Marks positions whose states are to be stored; if some entries
+ * turned out to be damaged, the sequence may have lost others and their marks. */
 int prefix_store_load(struct prefix_store *store, struct session *session, size_t seq,
                       const uint32_t *token, size_t n, size_t most, struct prefix_chain *chain,
                       size_t *dropped, struct err *err) MUST_USE;
 
 /* Stores the whole blocks of the sequence's entries, whose tokens are token[0..n), that are not in the
- * chain yet, and advances it. Returns the number of tokens stored. */
+ * chain yet, and states at their ends, and advances it. `ended`: the sequence's last state, too. Returns the number of
+ * tokens stored. */
 size_t prefix_store_save(struct prefix_store *store, struct session *session, size_t seq,
-                         const uint32_t *token, size_t n, struct prefix_chain *chain);
+                         const uint32_t *token, size_t n, bool ended, struct prefix_chain *chain);
 
 /* kvblock_folder_count(). */
 void prefix_store_count(struct prefix_store *store, size_t tokens, size_t found);

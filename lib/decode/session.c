@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
+#include "format/kvblock/kvblock.h"
 #include "model/position.h"
 #include "quant/cache_types.h"
 
@@ -28,6 +29,19 @@ struct session {
     size_t first_output; /* session_skip_outputs() */
 };
 
+/* Distance of the states that the prefix cache on disk stores: they have at most 4/5 of the bytes of the KV entries
+ * between them, so that together with those at ends of prompts they have fewer. A pass passes few of them. */
+static size_t stored_distance(const struct session_options *o, const struct shard_shapes *all)
+{
+    enum { LEAST = 64, IN_PASS = STATE_MARKS * 2 / 3 };
+    const size_t cost =
+        state_distance(&all->state, kv_shape_row_bytes(&all->kv) * 4 / 5, LEAST, SIZE_MAX / 4);
+    if (!all->state.conv || (!o->prefix_store && !o->stored_every) || o->leader)
+        return 0;
+    return round_up(size_max(o->stored_every ? o->stored_every : cost, div_up(o->chunk, IN_PASS)),
+                    KVBLOCK_TOKENS);
+}
+
 /* What the cache keeps besides recurrent state; passes that verify draft tokens have up to `rows`.
  * All ranks keep states at the same positions. */
 static struct state_options state_options_of(const struct session_options *o,
@@ -37,7 +51,11 @@ static struct state_options state_options_of(const struct session_options *o,
 {
     return (struct state_options){.shape = local->state,
                                   .largest = max->state,
-                                  .every = state_distance(&all->state, kv_shape_row_bytes(&all->kv)),
+                                  .every = state_distance(&all->state, kv_shape_row_bytes(&all->kv),
+                                                          STATE_NEAREST, STATE_FARTHEST),
+                                  .stored = o->stored_every,
+                                  .block = KVBLOCK_TOKENS,
+                                  .pass = o->chunk,
                                   .rows = size_max(o->rows, o->batch) / o->batch,
                                   .kept = o->kept_states,
                                   .recent = o->recent_states,
@@ -72,6 +90,7 @@ static int open_cache(struct session *s, struct err *err)
     spec.memory = o->backend->memory;
     if (s->model->ranks) /* all ranks derive the same limits for their caches */
         spec.shards = (struct kv_shards){&max.kv, all_windows, n};
+    s->options.stored_every = stored_distance(o, &all);
     spec.state = state_options_of(o, &local, &all, &max);
     const int rc = kv_open(&s->kv, &spec, &local.kv, o->batch, err);
     free(windows);

@@ -35,6 +35,9 @@ struct session_options {
     size_t kept_states, recent_states;
     size_t prefix_cache_bytes; /* maximum size of KV entries and states kept for prefix caching */
     struct prefix_store *prefix_store; /* prefix cache on disk, borrowed; NULL: none */
+    /* Distance of the recurrent states that it stores, in tokens; 0: by cost if there is a prefix cache on disk,
+     * such that they have fewer bytes than the KV entries between them. */
+    size_t stored_every;
 };
 
 struct session;
@@ -50,7 +53,8 @@ void session_close(struct session *session); /* NULL is accepted */
 const struct model *session_model(const struct session *session);
 size_t session_vocab(const struct session *session);
 
-/* The options in effect: `chunk` is lower than requested where the cache limits a pass. */
+/* The options in effect: `chunk` is lower than requested where the cache limits a pass, `stored_every` is
+ * the distance chosen. */
 const struct session_options *session_options(const struct session *session);
 
 /* The KV cache, for statistics and memory accounting; change it by the functions below only. */

@@ -195,7 +195,8 @@ static int open_store(struct kv *kv, struct err *err)
         return -1;
     kv->setup.r = growth->rows ? growth->rows(kv, spec) : size_min(growth->fixed, N);
     if (!kv->spec.state.every)
-        kv->spec.state.every = state_distance(&spec->state.shape, kv_token_bytes(kv));
+        kv->spec.state.every =
+            state_distance(&spec->state.shape, kv_token_bytes(kv), STATE_NEAREST, STATE_FARTHEST);
     kv->setup.T = div_up(N, kv->setup.r); /* <= T given: r was rounded up */
     if (kv->policy->open(kv, err) < 0 ||
         state_open(&kv->state, &kv->spec.state, kv->setup.n_seqs, err) < 0)
@@ -600,6 +601,11 @@ size_t kv_state_held_bytes(const struct kv *kv, size_t seq) { return state_held_
 size_t kv_state_positions(const struct kv *kv, size_t seq, size_t *list, size_t most)
 {
     return kv->state ? state_positions(kv->state, seq, kv_position(kv, seq), list, most) : 0;
+}
+
+bool kv_state_is_at(const struct kv *kv, size_t seq, size_t position)
+{
+    return kv->state && state_is_at(kv->state, seq, kv_position(kv, seq), position);
 }
 
 void kv_state_read(const struct kv *kv, size_t seq, size_t position, void *to)

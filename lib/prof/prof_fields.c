@@ -248,6 +248,7 @@ static const struct row_field quality_fields[] = {
 static const struct row_field prefix_cache_fields[] = {
     OF(prof_folder, TEXT, "folder", folder, LAST, SETUP),
     OF(prof_folder, WHOLE, "blocks", usage.blocks, LAST, MAIN),
+    OF(prof_folder, WHOLE, "states", usage.states, LAST, MAIN),
     OF(prof_folder, WHOLE, "block_bytes", usage.bytes, LAST, MAIN),
     OF(prof_folder, WHOLE, "lookups", counts.lookups, LAST, MAIN),
     OF(prof_folder, WHOLE, "lookup_tokens", counts.lookup_tokens, LAST, MAIN),

@@ -109,8 +109,8 @@ batch() {
     pick drafting "" "" "--prefix-cache-mb 0" "--ragged split" "-t 2" "--chunk $((5 + RANDOM % 40))" "--attend valid" "-tb 2"
     # trees must fit the window
     [[ $drafter != *-d* || $shape =~ ^--tree\ (3[5-9]|4) || $RANDOM -lt 24000 ]] || drafting+=" -cd 40"
-    # A prefix cache in a folder holds no windows that roll and no recurrent state.
-    [[ $limit = *shift* || $target =~ ^(qwen3next|falcon-h1|lfm2) || $RANDOM -gt 12000 ]] || cache="--prefix-cache cache"
+    # A prefix cache in a folder holds no windows that roll; recurrent states at ends of prompts, or at any end of a block.
+    [[ $limit = *shift* || $RANDOM -gt 12000 ]] || pick cache "--prefix-cache cache" "--prefix-cache cache,states=16"
     [[ $limit = *shift* ]] || limit+=" --kv $policy"
     rm -rf cache
     # shellcheck disable=SC2086 # words

@@ -10,6 +10,13 @@ setup_file() {
     ln -s "$gemma"/[!c]* "$sizes"
     jq '.max_position_embeddings = 256' "$gemma/config.json" >"$sizes/config.json"
     bmc-convert "$sizes" -o "$sizes.bmc" >/dev/null || return 1
+    for name in lfm2 qwen35-moe falcon-h1; do # recurrent state
+        jq '.max_position_embeddings = 1024' "$FIXTURES/families/$name/config.json" >"$BATS_FILE_TMPDIR/$name.json"
+        mkdir "$BATS_FILE_TMPDIR/$name"
+        ln -s "$FIXTURES/families/$name"/[!c]* "$BATS_FILE_TMPDIR/$name"
+        mv "$BATS_FILE_TMPDIR/$name.json" "$BATS_FILE_TMPDIR/$name/config.json"
+        bmc-convert "$BATS_FILE_TMPDIR/$name" -o "$BATS_FILE_TMPDIR/$name.bmc" >/dev/null || return 1
+    done
     export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
 }
 
@@ -85,6 +92,46 @@ outcome() { # OPTION..
     echo "$(md5sum <out) $(jq -r .logits_hash stats.json)"
 }
 
+# few N NAME: ids() below 250.
+few() { ids "$@" | tr ' ' '\n' | awk 'NF { printf "%d ", 5 + $1 % 240 }'; }
+
+# found HITS OPTION..: the run computes what --prefix-cache does not have, with the results of a run without it.
+found() {
+    ok bmc-gen -q -m "$BATS_FILE_TMPDIR/$name.bmc" --ignore-eos --stats stats.json --ids "${@:2}"
+    want="$output $(jq -r .logits_hash stats.json)"
+    run_plain bmc-gen -q -m "$BATS_FILE_TMPDIR/$name.bmc" --ignore-eos --stats stats.json --ids "${@:2}" --prefix-cache "$cache"
+    [[ $status -eq 0 && $stderr =~ ^(bmc-gen:\ --prefix-cache:\ cache/[^$'\n']*)?$ ]] || fail "$name ${*:2}: $status $stderr"
+    assert_equal "$name ${*:2}: $output $(jq -r .logits_hash stats.json)" "$name ${*:2}: $want"
+    assert_equal "$name ${*:2}: $(jq .prefix_cache_hit_tokens stats.json)" "$name ${*:2}: $1"
+}
+
+@test "recurrent layers: prompts continue at stored states: at their ends, regular positions, and where others differed" {
+    local cache=cache,states=64
+    for name in lfm2 qwen35-moe falcon-h1; do
+        rm -rf cache
+        found 0 --prompt-ids "$(few 210)" -n 31
+        answer=${output//$'\n'/ }
+        assert_equal "$(stat_of prefix_cache_stored_tokens) $(blocks cache) $(find cache -name '*.kvstate' | wc -l)" '[240] 15 5' # 64 128 192 208 240
+        found 208 --prompt-ids "$(few 210)" -n 2
+        found 240 --prompt-ids "$(few 210) $answer 7 8 9" -n 2
+        found 128 --prompt-ids "$(few 180) $(few 20 other)" -n 2 # the entries of 176 tokens, a state after 128
+        found 176 --prompt-ids "$(few 180) $(few 20 third)" -n 2
+        found 64 --prompt-ids "$(few 70) 1 2" -n 2 --chunk 7
+        # a damaged block, the tenth: the state before it; then damaged states
+        rm -rf cache
+        found 0 --prompt-ids "$(few 210)" -n 1
+        # shellcheck disable=SC2012 # hexadecimal names
+        truncate -s -1 "$(ls -tr cache/*.kvblock | tail -n 10 | head -n 1)"
+        found 128 --prompt-ids "$(few 210)" -n 1
+        assert_equal "$(stat_of prefix_cache_dropped_blocks)" '[1]'
+        found 208 --prompt-ids "$(few 210)" -n 1
+        truncate -s -1 cache/*.kvstate
+        found 0 --prompt-ids "$(few 210)" -n 1
+        assert_equal "$(stat_of prefix_cache_dropped_blocks)" '[4]'
+        [[ $stderr =~ ^bmc-gen:\ --prefix-cache:\ cache/.*has\ [0-9]+\ bytes ]] || fail "$stderr"
+    done
+}
+
 @test "every policy and cache type loads what any other stored, with the same bits (random)" {
     local policies types=(f32 bf16 f16 q8 q4 q4h) hits=0 sizes_hits=0
     local models=("$(model grimm)" "$(model llama-3-like)" "$BATS_FILE_TMPDIR/sizes.bmc")
@@ -119,10 +166,10 @@ outcome() { # OPTION..
         seen=$((seen + 1))
         if ! sampled 2; then continue; fi
         prompt=$(ids 150)
-        [[ $how != *sizes* ]] || prompt=$(tr ' ' '\n' <<<"$prompt" | awk 'NF { printf "%d ", $1 % 250 }')
+        [[ $how != *"$BATS_FILE_TMPDIR"* ]] || prompt=$(tr ' ' '\n' <<<"$prompt" | awk 'NF { printf "%d ", $1 % 250 }')
         for turn in off cold warm; do
             cache=()
-            [ $turn = off ] || cache=(--prefix-cache cache-$seen)
+            [ $turn = off ] || cache=(--prefix-cache "cache-$seen,states=64")
             # shellcheck disable=SC2086
             ok_cut $how -q --ignore-eos --prompt-ids "$prompt" -n 30 --stats stats.json "${cache[@]}"
             [ $turn != off ] || want="$output $(jq -r .logits_hash stats.json)"
@@ -139,11 +186,15 @@ outcome() { # OPTION..
 144 bmc-gen -m $models/grimm.bmc --beams 3 --kv segment
 144 bmc-gen -m $models/grimm.bmc --beams 3 --kv paged
 144 bmc-gen -m $models/grimm.bmc --regex [a-z]{20}
+144 bmc-spec -m $BATS_FILE_TMPDIR/lfm2.bmc --lookup --always -k 4 --temp 0.9 --seed 3
+144 bmc-spec -m $BATS_FILE_TMPDIR/falcon-h1.bmc -d $BATS_FILE_TMPDIR/falcon-h1.bmc --always --tree 7 --kv paged
+144 bmc-gen -m $BATS_FILE_TMPDIR/qwen35-moe.bmc --beams 3 --kv segment
+144 bmc-gen -m $BATS_FILE_TMPDIR/qwen35-moe.bmc --chunk 20 --kv reserve:r=7
 144 bmc-gen -m $models/grimm.bmc --temp 1 --mirostat 2 --dry-multiplier 1
 144 bmc-gen -m $models/grimm.bmc --kv headwise:ram=900K,group=1 --chunk 32
 48 bmc-gen -m $models/grimm.bmc --kv shift:S=64 -c 64
 RUNS
-    [ $seen -eq 12 ]
+    [ $seen -eq 16 ]
 }
 
 @test "kernel sets share blocks where they compute the same bits" {
@@ -204,7 +255,7 @@ renew() {
     for at in 0 9 20 60 110 140 170 200 300 9000 65791; do
         renew
         for file in cache/*.kvblock; do printf '\x55' | dd of="$file" bs=1 seek=$at conv=notrunc status=none; done
-        warned 'its (KV entries|header)|is no block|has version' 1
+        warned 'its (contents|header)|is no block|has version' 1
     done
     ok gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache good
     for how in 'truncate -s 300' 'truncate -s +1' 'truncate -s 0' 'chmod 666'; do
@@ -245,9 +296,6 @@ renew() {
     ln -s nowhere cache
     warned 'cache: cannot open this folder: No such file' 0
     rm cache
-    bmc-convert "$FIXTURES/families/lfm2" -o lfm2.bmc >/dev/null
-    run_plain bmc-gen -q -m lfm2.bmc --ignore-eos --prompt-ids "$(ids 40 | sed 's/[0-9]*/5/g')" -n 5 --prefix-cache state
-    [[ $status -eq 0 && $stderr =~ ^bmc-gen:\ --prefix-cache:\ the\ model\ has\ recurrent\ layers ]] || fail "$stderr"
     # blocks that do not fit a limit; a full disk, as far as a file size limit imitates one
     run_plain gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache small,size=1K
     [[ $status -eq 0 && $output == "${want% *}" && $stderr =~ ^bmc-gen:.*bytes:\ nothing\ is\ stored\ with\ size=1024$ ]] || fail "$stderr"
@@ -260,6 +308,8 @@ renew() {
     )
     assert_equal "$(ls -A full | xargs)" 'lock stats'
     expect_error 2 'needs a size' gen -p x --prefix-cache cache,size=many
+    expect_error 2 'states= needs a number of tokens, as 512; found "0"' gen -p x --prefix-cache cache,states=0,size=1M
+    expect_error 2 'needs a size' gen -p x --prefix-cache cache,size=1M,x,states=1K
     expect_error 2 'name of a folder' gen -p x --prefix-cache ,size=1M
     expect_error 2 'goes with generation only' bmc-gen --score --prefix-cache cache </dev/null
     expect_error 2 'excludes --prefix-cache' gen -p x --kv headwise --retrieval-heads h --prefix-cache cache

@@ -15,6 +15,7 @@ struct session_options draft_session_options(const struct session_options *targe
     s.recent_states = max + 2; /* the drafter returns to where the draft was rejected */
     s.leader = NULL;           /* rank 0 runs the whole draft model */
     s.prefix_store = NULL;
+    s.stored_every = 0;
     s.kv.scales = NULL; /* they are the target's */
     s.kv_types.n = 0;   /* likewise the types of layers */
     if (!keep_precision)

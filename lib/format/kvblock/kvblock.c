@@ -76,7 +76,7 @@ int kvblock_check(const void *data, size_t size, const struct kvblock_head *expe
     if (memcmp(&head, expected, sizeof head) != 0)
         return err_set(err, "its header is that of another block");
     const struct hash found = hash_of((const char *)data + sizeof head, size - sizeof head);
-    return hash_equal(&found, &want) ? 0 : err_set(err, "its KV entries do not match their hash");
+    return hash_equal(&found, &want) ? 0 : err_set(err, "its contents do not match their hash");
 }
 
 size_t kvblock_rows_at(const struct kvfile_sizes *sizes, size_t layer, bool v)

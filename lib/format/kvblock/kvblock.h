@@ -1,7 +1,8 @@
 /* Blocks of the prefix cache on disk (--prefix-cache): the KV entries of KVBLOCK_TOKENS consecutive
  * tokens in all layers and heads, in a file of their own. A block's key is a chain of hashes over all
  * tokens up to its end and over everything that affects the bits of KV entries, so that a block can
- * be used wherever its key matches. The contents are little-endian and documented in bmc-kv(5). */
+ * be used wherever its key matches. Another file of the same key may have the recurrent state of all layers after
+ * these tokens (kv/state/state.h). The contents are little-endian and documented in bmc-kv(5). */
 #pragma once
 
 #include "format/kvfile/kvfile.h"
@@ -11,9 +12,10 @@ enum {
     KVBLOCK_VERSION = 1,
     /* K and V, or layers, differ in their types or in the sizes of KV heads; older programs wrote 2 and 3 */
     KVBLOCK_VERSION_SIZES = 4,
+    KVBLOCK_VERSION_STATE = 5, /* a recurrent state, instead of KV entries */
 };
 
-/* The header, 256 bytes. KV entries follow: [layer][K, V][KV head][KVBLOCK_TOKENS][head_dim], without
+/* The header, 256 bytes, of both. KV entries follow: [layer][K, V][KV head][KVBLOCK_TOKENS][head_dim], without
  * V where v_dim is not 0, encoded as quant/dtype.h describes. */
 struct kvblock_head {
     char magic[8];
@@ -22,9 +24,9 @@ struct kvblock_head {
     uint32_t token[KVBLOCK_TOKENS];
     /* type and sizes of all layers, or of K in the first */
     uint64_t dtype, layers, kv_heads, head_dim, v_dim;
-    uint64_t bytes;    /* of KV entries */
-    struct hash hash;  /* BLAKE2b-256 of the KV entries */
-    struct hash sizes; /* KVBLOCK_VERSION_SIZES: of struct kvfile_sizes of each layer; else zero */
+    uint64_t bytes;    /* of KV entries, or of the state */
+    struct hash hash;  /* BLAKE2b-256 of these */
+    struct hash sizes; /* of struct kvfile_sizes of each layer if they differ; else zero */
     uint64_t spare[4];
 };
 
@@ -40,7 +42,7 @@ size_t kvblock_head_bytes(const struct kvfile_sizes *sizes, bool v);
 struct hash kvblock_key(const struct hash *parent, const uint32_t *token);
 
 /* Checks a file's `size` bytes (8-byte aligned) against the header that is expected, whose hash is
- * ignored, and the KV entries against the hash of the file. Untrusted input. */
+ * ignored, and the KV entries or the state against the hash of the file. Untrusted input. */
 int kvblock_check(const void *data, size_t size, const struct kvblock_head *expected,
                   struct err *err) MUST_USE;
 

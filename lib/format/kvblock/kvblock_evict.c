@@ -21,13 +21,15 @@ struct block_file {
 
 struct block_list {
     struct block_file *file;
-    size_t n, cap, bytes, blocks;
+    size_t n, cap, bytes, blocks, states;
 };
+
+static bool is_state(const char *name) { return strcmp(name + 2 * HASH_BYTES, KVBLOCK_STATE) == 0; }
 
 static bool is_block(const char *name)
 {
     return strspn(name, "0123456789abcdef") == 2 * HASH_BYTES &&
-           strcmp(name + 2 * HASH_BYTES, KVBLOCK_SUFFIX) == 0;
+           (strcmp(name + 2 * HASH_BYTES, KVBLOCK_SUFFIX) == 0 || is_state(name));
 }
 
 static bool is_temporary(const char *name)
@@ -57,7 +59,7 @@ static void add_block(struct block_list *list, int folder, const char *name)
     if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
         return;
     list->bytes = size_plus(list->bytes, (size_t)st.st_size);
-    list->blocks++;
+    *(is_state(name) ? &list->states : &list->blocks) += 1;
     if (mem_grow(&list->file, &list->cap, list->n, sizeof *list->file, &err) < 0)
         return;
     struct block_file *file = &list->file[list->n++];
@@ -127,7 +129,7 @@ struct kvblock_usage kvblock_usage(int folder_fd)
     struct block_list list = {0};
     list_files(&list, folder_fd, false);
     free(list.file);
-    return (struct kvblock_usage){list.blocks, list.bytes, 0};
+    return (struct kvblock_usage){list.blocks, list.states, list.bytes, 0};
 }
 
 struct kvblock_usage kvblock_evict(int folder_fd, int lock_fd, size_t most)
@@ -140,6 +142,7 @@ struct kvblock_usage kvblock_evict(int folder_fd, int lock_fd, size_t most)
         qsort(list.file, list.n, sizeof *list.file, by_use);
         for (size_t i = 0; i < list.n && list.bytes > most - most / 16; i++)
             if (unlinkat(folder_fd, list.file[i].name, 0) == 0) {
+                *(is_state(list.file[i].name) ? &list.states : &list.blocks) -= 1;
                 list.bytes -= size_min(list.bytes, list.file[i].bytes);
                 evicted++;
             }
@@ -147,5 +150,5 @@ struct kvblock_usage kvblock_evict(int folder_fd, int lock_fd, size_t most)
     if (alone)
         (void)lock(lock_fd, F_UNLCK);
     free(list.file);
-    return (struct kvblock_usage){list.blocks - evicted, list.bytes, evicted};
+    return (struct kvblock_usage){list.blocks, list.states, list.bytes, evicted};
 }

@@ -1,9 +1,10 @@
 /* Eviction of blocks from their folder. */
 #pragma once
 
-/* Names of files: blocks are their key in hexadecimal and this suffix; unfinished ones begin with the
- * other, and two numbers follow, as .tmp-123-0. Files of other names are not touched. */
+/* Names of files: blocks are their key in hexadecimal and one of these suffixes of equal length; unfinished ones
+ * begin with the other, and two numbers follow, as .tmp-123-0. Files of other names are not touched. */
 #define KVBLOCK_SUFFIX    ".kvblock"
+#define KVBLOCK_STATE     ".kvstate"
 #define KVBLOCK_TEMPORARY ".tmp-"
 
 #define KVBLOCK_LOCK_NAME "lock"
@@ -12,8 +13,9 @@
 enum { KVBLOCK_LOCK_EVICT = 0, KVBLOCK_LOCK_CLAIMS = 1 };
 
 struct kvblock_usage {
-    size_t blocks, bytes; /* that there are, or remain */
-    size_t evicted;       /* number of blocks that were removed */
+    size_t blocks, states; /* that there are, or remain: of KV entries, and recurrent states */
+    size_t bytes;          /* of both */
+    size_t evicted;        /* number of both that were removed */
 };
 
 /* Removes unfinished files whose writer has ended and, if the blocks have more than `most` bytes, the
@@ -25,5 +27,5 @@ struct kvblock_usage kvblock_evict(int folder_fd, int lock_fd, size_t most);
  * leaves. */
 bool kvblock_is_own(int folder_fd);
 
-/* Counts the blocks. */
+/* Counts the blocks and states. */
 struct kvblock_usage kvblock_usage(int folder_fd);

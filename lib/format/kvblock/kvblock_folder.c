@@ -10,6 +10,7 @@
 #include "base/mem.h"
 
 enum { NAME_SIZE = 2 * HASH_BYTES + sizeof KVBLOCK_SUFFIX };
+_Static_assert(sizeof KVBLOCK_SUFFIX == sizeof KVBLOCK_STATE, "names have one length");
 
 struct kvblock_folder {
     char *path;
@@ -23,10 +24,15 @@ struct kvblock_folder {
     struct kvblock_counts counts; /* that are not in the folder's file yet */
 };
 
-static void name_of(const struct hash *key, char name[NAME_SIZE])
+static void name_of(const struct hash *key, bool state, char name[NAME_SIZE])
 {
     hash_hex(key, HASH_BYTES, name);
-    memcpy(name + 2 * HASH_BYTES, KVBLOCK_SUFFIX, sizeof KVBLOCK_SUFFIX);
+    memcpy(name + 2 * HASH_BYTES, state ? KVBLOCK_STATE : KVBLOCK_SUFFIX, sizeof KVBLOCK_SUFFIX);
+}
+
+static bool has_state(const struct kvblock_head *head)
+{
+    return head->version == KVBLOCK_VERSION_STATE;
 }
 
 static void count_blocks(struct kvblock_folder *f, size_t most)
@@ -66,7 +72,7 @@ int kvblock_folder_describe(const char *path, struct kvblock_usage *usage,
     close(fd);
     if (rc < 0)
         return err_set(err, "%s/" KVBLOCK_STATS_NAME ": %s", path, why.text);
-    if (!exists && !usage->blocks)
+    if (!exists && !usage->blocks && !usage->states)
         return err_set(err, "%s: is no prefix cache: it has neither blocks nor counters", path);
     return 0;
 }
@@ -156,10 +162,10 @@ void kvblock_folder_close(struct kvblock_folder *f)
     free(f);
 }
 
-bool kvblock_folder_has(const struct kvblock_folder *f, const struct hash *key)
+bool kvblock_folder_has(const struct kvblock_folder *f, const struct hash *key, bool state)
 {
     char name[NAME_SIZE];
-    name_of(key, name);
+    name_of(key, state, name);
     return faccessat(f->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
@@ -215,7 +221,7 @@ enum kvblock_found kvblock_folder_get(struct kvblock_folder *f, const struct kvb
 {
     char name[NAME_SIZE];
     struct err err, sentence;
-    name_of(&want->key, name);
+    name_of(&want->key, has_state(want), name);
     const int fd = openat(f->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return KVBLOCK_MISSING;
@@ -286,14 +292,14 @@ bool kvblock_folder_put(struct kvblock_folder *f, struct kvblock_head *block, si
     if (f->read_only)
         return false;
     if (bytes > f->size) {
-        err_set(&err, "%s: a block of %d tokens has %zu bytes: nothing is stored with size=%zu",
-                f->path, KVBLOCK_TOKENS, bytes, f->size);
+        err_set(&err, "%s: a %s has %zu bytes: nothing is stored with size=%zu", f->path,
+                has_state(block) ? "recurrent state" : "block of KV entries", bytes, f->size);
         return fail_writing(f, &err);
     }
     if (f->bytes + f->written + bytes > f->size || f->written > f->size / 32)
         count_blocks(f, f->size - bytes);
     block->hash = hash_of(block + 1, (size_t)block->bytes);
-    name_of(&block->key, name);
+    name_of(&block->key, has_state(block), name);
     const int fd = open_temporary(f, temporary);
     if (fd < 0) {
         err_errno(&err, "%s: cannot create a file, no more blocks are stored", f->path);

@@ -31,10 +31,11 @@ int kvblock_folder_describe(const char *path, struct kvblock_usage *usage,
 
 enum kvblock_found { KVBLOCK_MISSING, KVBLOCK_FOUND, KVBLOCK_DAMAGED };
 
-/* True if there is a file for the key; whether it is intact is seen when it is read. */
-bool kvblock_folder_has(const struct kvblock_folder *folder, const struct hash *key);
+/* True if there is a file for the key, of KV entries or of a recurrent state; whether it is intact is seen when it
+ * is read. */
+bool kvblock_folder_has(const struct kvblock_folder *folder, const struct hash *key, bool state);
 
-/* Reads the block with the head *want to `block`, which has room for the head and its `bytes`, and checks
+/* Reads the block with the head *want, of either kind, to `block`, which has room for the head and its `bytes`, and checks
  * it. One that is damaged, no regular file, another user's or writable by others is removed. `index`, the
  * block's number in its sequence, orders blocks of one use: later ones are evicted first. */
 enum kvblock_found kvblock_folder_get(struct kvblock_folder *folder, const struct kvblock_head *want,

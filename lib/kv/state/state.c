@@ -3,12 +3,11 @@
 
 /* ---- opening ---- */
 
-size_t state_distance(const struct state_shape *shape, size_t row_bytes)
+size_t state_distance(const struct state_shape *shape, size_t row_bytes, size_t least, size_t most)
 {
-    enum { LEAST = 16, MOST = 1024 };
     const size_t bytes = state_bytes(shape);
-    size_t every = LEAST;
-    while (every < MOST && every * row_bytes < bytes)
+    size_t every = least;
+    while (every < most && size_times(every, row_bytes) < bytes)
         every *= 2;
     return every;
 }
@@ -209,6 +208,11 @@ size_t state_rewind(const struct state_store *store, size_t seq, size_t position
     return best;
 }
 
+bool state_is_at(const struct state_store *store, size_t seq, size_t position, size_t at)
+{
+    return at == position || state_find(&store->seq[seq], at);
+}
+
 void state_truncate(struct state_store *store, size_t seq, size_t position, size_t end)
 {
     if (!store)
@@ -297,7 +301,8 @@ int state_load(struct state_store *store, size_t seq, size_t position, const voi
                struct err *err)
 {
     struct state_seq *s = &store->seq[seq];
-    clear_states(store, s);
+    drop_pass(store, s);
+    state_block_release(store, s->now);
     s->now = state_block_new(store);
     if (!s->now)
         return err_no_memory(err, "a recurrent state of %zu bytes", state_bytes(&store->shape));
@@ -331,7 +336,8 @@ size_t state_footprint(const struct state_store *store)
         return 0;
     const struct state_options *o = &store->options;
     const struct state_shape *shape = o->largest.conv ? &o->largest : &store->shape;
-    const size_t blocks = 2 + o->kept + o->recent;
+    const size_t stored = o->stored ? STATE_WANTED + 1 + o->pass / o->stored : 0;
+    const size_t blocks = 2 + o->kept + o->recent + stored;
     const size_t inputs =
         o->rows > 1 ? size_times(o->rows * shape->layers, state_input_floats(shape) * sizeof(float))
                     : 0;

@@ -50,6 +50,10 @@ struct state_options {
     struct state_shape shape;   /* of this rank's layers */
     struct state_shape largest; /* of all ranks, for footprints; all 0: `shape` */
     size_t every;               /* distance of regular positions; 0: state_distance() of this cache */
+    /* For a prefix cache that stores states: those at multiples of `stored` are kept until the next pass, and the
+     * last one at a multiple of `block` inside the tokens that are generated; 0: none. */
+    size_t stored, block;
+    size_t pass;   /* for `stored`: most tokens of a pass */
     size_t rows;   /* passes of up to this many tokens may be accepted in part; 0, 1: none */
     size_t kept;   /* most states kept at regular positions, for prefix caching */
     size_t recent; /* most states kept of the latest passes, for truncation */
@@ -119,8 +123,9 @@ struct state_view {
 struct state_store;
 
 /* Distance of regularly kept states such that they take no more memory than the KV entries between
- * them, row_bytes per token, within limits. */
-size_t state_distance(const struct state_shape *shape, size_t row_bytes);
+ * them, row_bytes per token: a power of two from `least` to `most`. */
+enum { STATE_NEAREST = 16, STATE_FARTHEST = 1024 }; /* of states in memory */
+size_t state_distance(const struct state_shape *shape, size_t row_bytes, size_t least, size_t most);
 
 /* *store is NULL if the shape has no convolution: there is no state. With 0 layers, as one rank of
  * several may have, the store only knows at which positions the others have states. */
@@ -142,6 +147,9 @@ void state_accept(struct state_store *store, size_t seq, const size_t *row, size
 
 /* Returns the last position up to `end` to which a sequence at `position` can be truncated or forked. */
 size_t state_rewind(const struct state_store *store, size_t seq, size_t position, size_t end);
+
+/* True if the sequence, at `position`, has a state at position `at`. */
+bool state_is_at(const struct state_store *store, size_t seq, size_t position, size_t at);
 
 /* Keeps the state at a position that the sequence has not reached yet, or has just reached. */
 void state_mark(struct state_store *store, size_t seq, size_t position, size_t mark);

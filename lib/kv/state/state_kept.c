@@ -76,14 +76,37 @@ static bool is_regular(const struct state_store *store, const struct state_seq *
     return store->options.kept && position % s->every == 0;
 }
 
+/* Distance of the positions in the current pass whose states are kept to be stored; 0: none. */
+static size_t stored_distance(const struct state_store *store, const struct state_seq *s)
+{
+    return s->rows < store->options.block ? store->options.block : store->options.stored;
+}
+
+static bool is_stored(const struct state_store *store, const struct state_seq *s, size_t position)
+{
+    return store->options.stored && position % stored_distance(store, s) == 0;
+}
+
 /* The first position from `from` on whose state is to be kept; SIZE_MAX: none. */
 static size_t next_position(const struct state_store *store, const struct state_seq *s, size_t from)
 {
     size_t next = store->options.kept ? round_up(from, s->every) : SIZE_MAX;
+    if (store->options.stored)
+        next = size_min(next, round_up(from, stored_distance(store, s)));
     for (size_t i = 0; i < s->n_wanted; i++)
         if (s->wanted[i] >= from)
             next = size_min(next, s->wanted[i]);
     return next;
+}
+
+/* Why the state at a position is kept; KEPT_RECENT: only if the latest ones are. */
+static enum kept_why why_kept(const struct state_store *store, const struct state_seq *s,
+                              size_t position)
+{
+    return is_wanted(s, position)           ? KEPT_MARKED
+           : is_regular(store, s, position) ? KEPT_REGULAR
+           : is_stored(store, s, position)  ? KEPT_STORED
+                                            : KEPT_RECENT;
 }
 
 int state_plan_marks(struct state_store *store, struct state_seq *s, struct err *err)
@@ -91,13 +114,14 @@ int state_plan_marks(struct state_store *store, struct state_seq *s, struct err 
     const size_t end = s->position + s->rows;
     if (store->options.kept)
         thin_out(store, s, end);
+    limit_kept(store, s, KEPT_STORED, 1);
     size_t at = next_position(store, s, s->position + 1);
     for (; at < end && s->n_marks < STATE_MARKS; at = next_position(store, s, at + 1)) {
         struct state_block *block = state_block_new(store);
         if (!block)
             return err_no_memory(err, "a recurrent state of %zu bytes", state_bytes(&store->shape));
         s->mark[s->n_marks].rows = at - s->position;
-        s->mark[s->n_marks].why = is_wanted(s, at) ? KEPT_MARKED : KEPT_REGULAR;
+        s->mark[s->n_marks].why = why_kept(store, s, at);
         s->mark[s->n_marks++].block = block;
     }
     return 0;
@@ -119,13 +143,9 @@ void state_keep_pass(struct state_store *store, struct state_seq *s, size_t n, b
     for (size_t i = 0; leading && i < s->n_marks && s->mark[i].rows < n; i++)
         state_keep(store, s, s->position + s->mark[i].rows, s->mark[i].why,
                    state_block_share(s->mark[i].block));
-    const bool wanted = is_wanted(s, end);
-    if (wanted || is_regular(store, s, end) || store->options.recent)
-        state_keep(store, s, end,
-                   wanted                      ? KEPT_MARKED
-                   : is_regular(store, s, end) ? KEPT_REGULAR
-                                               : KEPT_RECENT,
-                   state_block_share(s->now));
+    const enum kept_why why = why_kept(store, s, end);
+    if (why != KEPT_RECENT || store->options.recent)
+        state_keep(store, s, end, why, state_block_share(s->now));
     forget_wanted(s, end);
 }
 

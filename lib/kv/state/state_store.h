@@ -9,7 +9,7 @@ struct state_block {
     struct device_addr data;
 };
 
-enum kept_why { KEPT_REGULAR, KEPT_RECENT, KEPT_MARKED };
+enum kept_why { KEPT_STORED, KEPT_REGULAR, KEPT_RECENT, KEPT_MARKED };
 
 struct kept {
     size_t position;
@@ -17,7 +17,7 @@ struct kept {
     struct state_block *block;
 };
 
-enum { STATE_WANTED = 4 }; /* most marks of a sequence, both to come and kept */
+enum { STATE_WANTED = 6 }; /* most marks of a sequence, both to come and kept */
 
 struct state_seq {
     struct state_block *now;  /* at the committed position; NULL: zeros */

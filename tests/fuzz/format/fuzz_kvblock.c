@@ -1,5 +1,5 @@
 /* Untrusted folders of the prefix cache. The input is the contents of a block's file under the name of the
- * block that is expected, once with KV heads of one size and once of two, and of the file of counters; and
+ * block that is expected, with KV heads of one size, of two, and with a recurrent state, and of the file of counters; and
  * it is checked in memory, as it is and with the expected header and hash. A block that is accepted has the
  * bytes that were hashed, and the KV entries of its layers are all of them. */
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { SIZES = 2 };
+enum kind { ONE_SIZE, TWO_SIZES, STATE, KINDS };
 
 static void ignore(void *arg, const char *sentence)
 {
@@ -19,17 +19,21 @@ static void ignore(void *arg, const char *sentence)
 
 static const struct kvfile_sizes sizes_of[] = {{1, 2, 0, {0, 0}}, {2, 1, 0, {0, 0}}, {2, 1, 0, {0, 0}}};
 
-/* A block of one layer, or of three of which two have KV heads of another size. */
-static struct kvblock_head expected(bool two_sizes)
+/* A block of one layer, of three of which two have KV heads of another size, or a state of 48 bytes. */
+static struct kvblock_head expected(enum kind kind)
 {
     static const uint32_t token[KVBLOCK_TOKENS] = {1, 2, 3};
     static const struct hash parent;
     struct kvblock_head head;
     struct err err;
-    if (kvblock_shape(&head, sizes_of, two_sizes ? 3 : 1, &err) < 0)
+    if (kvblock_shape(&head, sizes_of, kind == TWO_SIZES ? 3 : 1, &err) < 0)
         abort();
     head.key = kvblock_key(&parent, token);
     memcpy(head.token, token, sizeof token);
+    if (kind == STATE) {
+        head.version = KVBLOCK_VERSION_STATE;
+        head.bytes = 48;
+    }
     return head;
 }
 
@@ -37,6 +41,8 @@ static struct kvblock_head expected(bool two_sizes)
 static void walk(const struct kvblock_head *block)
 {
     size_t next = sizeof *block;
+    if (block->version == KVBLOCK_VERSION_STATE)
+        return;
     for (size_t layer = 0; layer < block->layers; layer++)
         for (int v = 0; v < 2; v++) {
             if (kvblock_rows_at(sizes_of, layer, v) != next)
@@ -94,6 +100,7 @@ static void count_in(const char *folder)
 
 static void in_folder(const struct kvblock_head *want, const uint8_t *data, size_t size)
 {
+    const char *suffix = want->version == KVBLOCK_VERSION_STATE ? KVBLOCK_STATE : KVBLOCK_SUFFIX;
     char folder[] = "/tmp/fuzz-kvblock-XXXXXX", name[2 * HASH_BYTES + 1], path[256];
     struct kvblock_usage usage;
     struct kvblock_counts counts;
@@ -101,14 +108,14 @@ static void in_folder(const struct kvblock_head *want, const uint8_t *data, size
     if (!mkdtemp(folder))
         abort();
     hash_hex(&want->key, HASH_BYTES, name);
-    snprintf(path, sizeof path, "%s/%s.kvblock", folder, name);
+    snprintf(path, sizeof path, "%s/%s%s", folder, name, suffix);
     write_file(path, data, size);
     snprintf(path, sizeof path, "%s/" KVBLOCK_STATS_NAME, folder);
     write_file(path, data, size);
     (void)!kvblock_folder_describe(folder, &usage, &counts, &err);
     get_block(folder, want, data);
     count_in(folder);
-    snprintf(path, sizeof path, "%s.kvblock", name);
+    snprintf(path, sizeof path, "%s%s", name, suffix);
     unlink_in(folder, path);
     unlink_in(folder, KVBLOCK_STATS_NAME);
     unlink_in(folder, "lock");
@@ -137,8 +144,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static size_t turn;
     const bool write = turn++ % 16 == 0; /* files are slow */
-    for (int sizes = 0; sizes < SIZES; sizes++) {
-        const struct kvblock_head want = expected(sizes);
+    for (enum kind kind = 0; kind < KINDS; kind++) {
+        const struct kvblock_head want = expected(kind);
         in_memory(&want, data, size);
         if (write)
             in_folder(&want, data, size);

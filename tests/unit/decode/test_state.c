@@ -44,6 +44,7 @@ struct bench {
     size_t seq[SEQS]; /* the cache sequence of each text */
     const char *kv, *kind;
     struct prefix_store *store; /* NULL: the session's entries are not stored */
+    size_t found;               /* tokens that it had */
 };
 
 static const char *folder; /* of snapshots and stores */
@@ -67,7 +68,8 @@ static struct session *open_session(const struct model *model, const char *kv, s
                                 .threads = 2,
                                 .threads_prefill = 2,
                                 .kept_states = 3,
-                                .recent_states = 2};
+                                .recent_states = 2,
+                                .stored_every = batch > 1 ? 16 : 0};
     if (kv_spec_parse(&o.kv, kv, &err) < 0 || session_open(&session, model, &o, &err) < 0)
         check(false, "%s: %s", kv, err.text);
     return session;
@@ -292,7 +294,7 @@ static void save_and_load(struct bench *b, size_t text)
     feed(b, to);
 }
 
-/* Stores a text's blocks, and loads those of a prefix. */
+/* Stores a text's blocks and states, and loads those of a prefix behind some that the sequence keeps. */
 static void store_and_load(struct bench *b, size_t text)
 {
     const size_t n = b->n[text];
@@ -301,12 +303,14 @@ static void store_and_load(struct bench *b, size_t text)
     if (!b->store)
         return;
     struct prefix_chain chain = prefix_store_begin(b->store, b->model, NULL), saved = chain;
-    prefix_store_save(b->store, b->session, b->seq[text], b->id[text], n, &saved);
-    session_clear(b->session, b->seq[text]);
+    prefix_store_save(b->store, b->session, b->seq[text], b->id[text], n, pick(0, 1), &saved);
+    const size_t kept = pick(0, 1) ? session_rewind(b->session, b->seq[text], pick(0, n)) : 0;
+    session_truncate(b->session, b->seq[text], kept);
     must(prefix_store_load(b->store, b->session, b->seq[text], b->id[text], n, pick(0, n), &chain,
                            &dropped, &err),
          &err);
     b->n[text] = session_length(b->session, b->seq[text]);
+    b->found += b->n[text] - kept;
     check(!dropped, "%s, %s: %zu blocks of the prefix cache are damaged", b->kind, b->kv, dropped);
     feed(b, text);
 }
@@ -340,7 +344,7 @@ static const struct kernels *pick_kernels(void)
     return usable[pick(0, n - 1)];
 }
 
-static void run(const struct state_kind *kind, const char *kv, size_t steps, size_t number)
+static size_t run(const struct state_kind *kind, const char *kv, size_t steps, size_t number)
 {
     static const enum dtype weights[] = {DTYPE_F32, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0},
                             caches[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_Q8_CHANNEL, DTYPE_Q4_1};
@@ -379,6 +383,7 @@ static void run(const struct state_kind *kind, const char *kv, size_t steps, siz
     session_close(b.session);
     session_close(b.fresh);
     model_close(b.model);
+    return b.found;
 }
 
 int main(int argc, char **argv)
@@ -398,7 +403,7 @@ int main(int argc, char **argv)
         {LAYER_MAMBA, TINY_GROUPS, "mamba, groups of experts"}};
     static const char *const kv[] = {"bmc", "segment", "paged", "reserve", "iterative", "headwise"};
     static char name[] = "test_state.XXXXXX"; /* in the current folder, which a test removes */
-    size_t steps = 40;
+    size_t steps = 40, found = 0;
     if (argc > 2 || (argc == 2 && !parse_size(argv[1], &steps)))
         return fprintf(stderr, "usage: test_state [STEPS]\n"), 2;
     seed = check_seed((uint64_t)getpid());
@@ -407,9 +412,12 @@ int main(int argc, char **argv)
     if (!(folder = mkdtemp(name)))
         return perror(name), 1;
     for (size_t k = 0; k < ARRAY_LEN(kinds); k++)
-        for (size_t p = 0; p < ARRAY_LEN(kv); p++)
-            if (kinds[k].kind != LAYER_SLIDING ||
-                strcmp(kv[p], "headwise") != 0) /* which refuses them */
-                run(&kinds[k], kv[p], steps, k * ARRAY_LEN(kv) + p);
+        for (size_t p = 0; p < ARRAY_LEN(kv); p++) {
+            if (kinds[k].kind == LAYER_SLIDING && strcmp(kv[p], "headwise") == 0)
+                continue; /* which refuses them */
+            const size_t n = run(&kinds[k], kv[p], steps, k * ARRAY_LEN(kv) + p);
+            found += layer_kind_has_state(kinds[k].kind) ? n : 0;
+        }
+    check(found > 0 || steps < 40, "no stored state was used");
     return check_result();
 }
