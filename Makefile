@@ -14,11 +14,14 @@ LIBBMC_SO = $(LIBBMC:.a=.so)
 SONAME   = libbmc.so.0
 BIN      = $(if $(SANITIZE)$(CROSS),$(BUILD)/bin,bin)
 
-PROGRAMS = bmc-convert bmc-gen bmc-prof bmc-spec bmc-tune
+PROGRAMS = bmc-convert bmc-gen bmc-prof bmc-spec bmc-tune $(if $(HTTP),bmc-serve)
 
 # The OpenMP build of OpenBLAS by its own path: the system's default may be another one.
 ARCH      := $(shell $(CC) -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
 BLAS_FILE  = /usr/lib/$(ARCH)/openblas-openmp/libopenblas.so.0
+
+# bmc-serve is built where libmicrohttpd is found; HTTP= leaves it out.
+HTTP := $(if $(CROSS),,$(shell pkg-config --libs libmicrohttpd 2>/dev/null))
 
 # What the build and tests run does not depend on a user's configuration file.
 export BMC_CONFIG = none
@@ -91,7 +94,7 @@ MPICC   = mpicc
 MPI_THERE = $(if $(CROSS),,$(if $(shell command -v $(MPICC)),$(MPI_LIB)))
 LIB_SRC = $(filter-out $(MPI_SRC) $(OTHERS:%=lib/kernel/%/%.c),$(wildcard lib/*.c lib/*/*.c lib/*/*/*.c))
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o) $(PROTO:=.o)
-CMD_SRC = $(wildcard cmd/*.c cmd/*/*.c)
+CMD_SRC = $(filter-out $(if $(HTTP),,cmd/serve/%),$(wildcard cmd/*.c cmd/*/*.c))
 CMD_OBJ = $(CMD_SRC:%.c=$(BUILD)/%.o)
 # The objects of a folder of cmd/ without that of main().
 parts_of = $(patsubst %.c,$(BUILD)/%.o,$(filter-out cmd/$1/bmc-%,$(wildcard cmd/$1/*.c)))
@@ -274,8 +277,11 @@ $(LIBBMC_SO): $(LIBBMC)
 
 $(BIN)/bmc-gen: $(call parts_of,gen) $(call parts_of,chat)
 $(BIN)/bmc-convert: $(call parts_of,convert)
-SPEC_PARTS = $(call parts_of,spec) $(filter-out %/gen_tokenize.o %/gen_score.o,$(call parts_of,gen)) $(call parts_of,chat)
+GEN_PARTS = $(filter-out %/gen_tokenize.o %/gen_score.o,$(call parts_of,gen)) $(call parts_of,chat)
+SPEC_PARTS = $(call parts_of,spec) $(GEN_PARTS)
 $(BIN)/bmc-spec: $(SPEC_PARTS)
+$(BIN)/bmc-serve: $(call parts_of,serve) $(GEN_PARTS)
+$(BIN)/bmc-serve: private LDLIBS += $(HTTP)
 $(BIN)/bmc-prof: $(call parts_of,prof) $(BUILD)/cmd/plot.o
 $(BIN)/bmc-tune: $(call parts_of,tune) $(BUILD)/cmd/plot.o
 $(foreach p,$(PROGRAMS),$(eval $(BIN)/$p: $(BUILD)/cmd/$(p:bmc-%=%)/$p.o))

@@ -53,6 +53,7 @@ complete -c bmc-gen -l length-penalty -x -d 'divide a sequence\'s log-probabilit
 complete -c bmc-gen -l early-stopping -x -a 'yes no never' -d 'when to end a search that has as many finished sequences as beams: yes (at once), no (when no unfinished one is better now) or never (when none can become better) (default no)'
 complete -c bmc-gen -l jsonl -d 'read one JSON request per line, write one JSON result per line in the same order'
 complete -c bmc-gen -o np -l parallel -x -d 'sequences in a batch (default 1, with --jsonl 8)'
+complete -c bmc-gen -l openai -d 'with --jsonl, write results as OpenAI\'s objects: chat.completion and text_completion, chunks of them if the request streams, embeddings; a seed alone makes a request\'s random numbers'
 complete -c bmc-gen -l unordered -d 'with --jsonl, write each result when it is complete'
 complete -c bmc-gen -l lenient -d 'with --jsonl, ignore unknown members of requests'
 complete -c bmc-gen -l prefix-cache-mb -x -d 'memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default 256)'

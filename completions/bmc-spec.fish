@@ -71,6 +71,7 @@ complete -c bmc-spec -l regex -x -d 'generate text that matches this regular exp
 complete -c bmc-spec -l choice -x -d 'generate one of these texts, which are separated by bars; \\| is a bar in a text'
 complete -c bmc-spec -l jsonl -d 'read one JSON request per line, write one JSON result per line in the same order'
 complete -c bmc-spec -o np -l parallel -x -d 'sequences in a batch (default 1, with --jsonl 8)'
+complete -c bmc-spec -l openai -d 'with --jsonl, write results as OpenAI\'s objects: chat.completion and text_completion, chunks of them if the request streams, embeddings; a seed alone makes a request\'s random numbers'
 complete -c bmc-spec -l unordered -d 'with --jsonl, write each result when it is complete'
 complete -c bmc-spec -l lenient -d 'with --jsonl, ignore unknown members of requests'
 complete -c bmc-spec -l prefix-cache-mb -x -d 'memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default 256)'

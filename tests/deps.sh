@@ -5,7 +5,7 @@
 set -eu
 
 packages="gcc libc6-dev binutils libopenblas0-openmp libdnnl2 libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
-libzip-dev libprotobuf-c-dev liburing-dev libedit-dev protobuf-c-compiler bats bats-support bats-assert clang clang-format gojq jq parallel pkgconf procps man-db python3"
+libzip-dev libprotobuf-c-dev liburing-dev libedit-dev protobuf-c-compiler curl libmicrohttpd-dev bats bats-support bats-assert clang clang-format gojq jq parallel pkgconf procps man-db python3"
 if [ "${1:-}" = arm ]; then
     packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libopenblas0-openmp:arm64 libsodium-dev:arm64
 libjansson-dev:arm64 libpcre2-dev:arm64 libutf8proc-dev:arm64 libzip-dev:arm64 libprotobuf-c-dev:arm64 liburing-dev:arm64 libedit-dev:arm64"

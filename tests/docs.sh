@@ -11,6 +11,8 @@ set -eu
 root=${DOCS_ROOT:-.}
 bin=${BMC_BIN:-bin}
 programs="bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune"
+# bmc-serve is not built everywhere.
+[ ! -x "$bin/bmc-serve" ] || programs="$programs bmc-serve"
 
 usage() {
     echo "usage: sh tests/docs.sh update | check" >&2

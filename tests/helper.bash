@@ -66,7 +66,7 @@ expect_error() {
     local code=$1 pattern=$2
     shift 2
     run_plain "$@"
-    [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert|spec|tune|prof):\  ]] &&
+    [ "$status" -eq "$code" ] && [ -z "$output" ] && [[ $stderr != *$'\n'* ]] && [[ $stderr =~ ^bmc-(gen|convert|spec|tune|prof|serve):\  ]] &&
         [[ $stderr =~ $pattern ]] && [[ $stderr != *[[:cntrl:]]* ]] && return
     fail "$* -> status $status ($code wanted), stdout: ${output:0:300}, stderr ($pattern wanted): $stderr"
 }

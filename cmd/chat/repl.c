@@ -212,18 +212,14 @@ static void prefill(void *arg, size_t rows, size_t total)
         cli_progress_end(&repl->progress);
 }
 
-static int progress(void *arg, const struct gen_request *request, const char *text, size_t len,
-                    const uint32_t *ids, size_t n_ids, struct err *err)
+static int progress(void *arg, const struct gen_result *more, struct err *err)
 {
-    (void)request;
-    (void)ids;
-    (void)n_ids;
     struct repl *repl = arg;
     struct err gone;
     (void)err;
     cli_progress_end(&repl->progress);
     /* A terminal that is gone ends the conversation as its signal does, which may come later. */
-    if (repl_print(repl, text, len, &gone) < 0 && !cli_interrupted)
+    if (repl_print(repl, more->text, more->text_len, &gone) < 0 && !cli_interrupted)
         cli_interrupted = SIGHUP;
     return 0;
 }

@@ -1,5 +1,4 @@
 /* bmc-gen: generate text, score it, tokenize it. */
-#include "base/cgroup.h"
 #include "chat/repl.h"
 #include "chat/repl_session.h"
 #include "cli.h"
@@ -9,20 +8,21 @@
 static const struct opt opts[] = {
     HEADING("Model and prompt"),
     GEN_OPTS_MODEL
+    ROW_PROMPT,
     PATH("file", "f", "FILE", file, "read the prompt (or the JSON lines, or the text to score) from a file; - is standard input, the default"),
     GEN_OPTS_PROMPT
     GEN_OPTS_CHAT
     GEN_OPTS_SAMPLING
     GEN_OPTS_CONSTRAINTS
     HEADING("Speculative decoding"),
-    FLAG("no-spec", NULL, no_spec, "do not draft tokens by suffix decoding, which changes times only, never the output"),
+    ROW_NO_SPEC,
     HEADING("Beam search"),
     SIZE("beams", NULL, beams, 1, 4096, "beam search with N beams; print the best finished sequence"),
     SIZE("n-best", NULL, n_best, 1, 4096, "print the N best sequences, one per line; with --jsonl, sequences in each result (default 1, with --jsonl all)"),
     REAL("length-penalty", "X", length_penalty, -1e3, 1e3, "divide a sequence's log-probability by its length to the power of X (default 1)"),
     {OPT_CHOICE, "early-stopping", NULL, "WHEN", "when to end a search that has as many finished sequences as beams: yes (at once), no (when no unfinished one is better now) or never (when none can become better) (default no)", AT(early_stopping), 0, 0, BEAM_STOPPINGS, false},
     GEN_OPTS_BATCHES
-    TEXT("memory", NULL, "SIZE", memory, "memory for the KV cache, as 4G or 512M: admits as many requests at a time as fit with all tokens that they may generate"),
+    ROW_MEMORY,
     GEN_OPTS_SNAPSHOTS
     HEADING("Receipts"),
     OUTPUT("receipt", NULL, OPT_WRITES_RECEIPT, receipt, "write a receipt of each answer: model, settings, request, seed, tokens and a hash chain of their logits, which others can verify"),
@@ -106,21 +106,6 @@ static const struct usage_rule rules[] = {
      "--check-hash goes with generation"},
 };
 
-/* --memory, but at most three quarters of what control groups leave: the rest is for activations. */
-static size_t memory_of(const struct gen_options *o)
-{
-    if (!o->memory)
-        return 0;
-    const size_t given = opt_bytes(&program, "--memory", o->memory), left = cgroup_memory(""),
-                 most = size_max(left - left / 4, 1);
-    if (given > most && !o->quiet)
-        cli_say(
-            stderr,
-            "%s: --memory %s: the control group of this process leaves %zu MiB; the cache gets %zu\n",
-            program.name, o->memory, left >> 20, most >> 20);
-    return size_min(given, most);
-}
-
 static int run_job(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -157,7 +142,7 @@ int main(int argc, char **argv)
         return run_sessions(&o);
     gen_finish_options(&program, &o);
     gen_adopt_receipt(&program, &o);
-    o.memory_bytes = memory_of(&o);
+    o.memory_bytes = gen_memory(&program, &o);
     struct gen gen = {.program = &program, .options = &o};
     return gen_main(&gen, &o, run_job);
 }

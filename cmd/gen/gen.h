@@ -61,7 +61,7 @@ struct gen_options {
     int mirostat;         /* -1: not given, 1: version 2 */
     struct opt_list dry_breaker;
     const char *json_schema, *grammar, *regex, *choice;
-    bool echo, ids, jsonl, unordered, lenient, score, tokenize, detokenize, quiet;
+    bool echo, ids, jsonl, openai, unordered, lenient, score, tokenize, detokenize, quiet;
     bool embed, normalize, no_normalize;
     int pooling; /* -1: not given */
     int format;  /* -1: not given */
@@ -205,6 +205,10 @@ void gen_check_usage(const struct program *program, const struct gen_options *op
 /* Parses the options' values; free with gen_release_options(). */
 void gen_finish_options(const struct program *program, struct gen_options *options);
 void gen_release_options(struct gen_options *options);
+
+/* The bytes of --memory, but at most three quarters of what control groups leave: the rest is for activations. 0: not
+ * given. */
+size_t gen_memory(const struct program *program, const struct gen_options *options);
 
 /* ---- input and output ---- */
 

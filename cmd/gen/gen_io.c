@@ -49,9 +49,10 @@ static int read_line(void *arg, bool wait, struct serve_input *input, struct err
     return results_expect(&run->out, input->number, err) < 0 ? -1 : GEN_REQUEST;
 }
 
-static int write_event(void *arg, struct buf *text, struct err *err)
+static int write_event(void *arg, uint64_t number, struct buf *text, struct err *err)
 {
     const struct lines_run *run = arg;
+    (void)number;
     const int rc = run->out.write(text, err);
     buf_release(text);
     return rc;

@@ -104,7 +104,7 @@ static int render_line(struct gen *gen, const char *line, size_t len, struct err
     AUTO(marked_release) struct marked_text out = {0};
     int rc = lines_check(line, &why);
     if (rc == 0)
-        rc = request_open(&request, line, len, gen->options->lenient, &why);
+        rc = request_open(&request, line, len, gen->options->lenient ? REQUEST_LENIENT : 0, &why);
     gen->ignored |= request.ignored;
     if (rc == 0)
         rc = request_apply(&request, &why);

@@ -1,4 +1,5 @@
 /* Options of bmc-gen and bmc-spec: defaults, invalid combinations, parsing of values. */
+#include "base/cgroup.h"
 #include "base/number.h"
 #include "base/text_util.h"
 #include "cli.h"
@@ -115,7 +116,7 @@ static const struct usage_rule rules[] = {
      "-p, -f and --prompt-ids exclude each other, except that -f - appends standard input to -p"},
     {"jsonl", EXCLUDES, "prompt", "--jsonl reads its prompts from -f or standard input, not from -p"},
     {"jsonl " JOBS, EXCLUDES, "prompt-ids", "--prompt-ids goes with plain generation only"},
-    {"unordered logprobs", NEEDS, "jsonl", NULL},
+    {"unordered logprobs openai", NEEDS, "jsonl", NULL},
     {"lenient", NEEDS, "jsonl", NULL},
     {"jsonl " JOBS, EXCLUDES, "echo ids", "--echo and --ids go with plain generation only"},
     {"system parse-special", NEEDS, "chat jsonl", NULL},
@@ -166,6 +167,7 @@ static void check_rules(const struct program *program, const struct gen_options 
 {
     const bool appended = o->prompt && o->file && strcmp(o->file, "-") == 0;
     const struct usage_condition conditions[] = {
+        {"jsonl", o->jsonl}, /* of a server always */
         {"@file", o->file && !appended},
         {"@keep", o->keep > 0},
         {"@sampled", o->sampling.temp > 0 && !o->jsonl}, /* whose requests may set their own */
@@ -293,6 +295,20 @@ static void parse_biases(const struct program *program, struct gen_options *o)
     }
     o->sampling.bias = bias;
     o->sampling.n_biases = n;
+}
+
+size_t gen_memory(const struct program *program, const struct gen_options *o)
+{
+    if (!o->memory)
+        return 0;
+    const size_t given = opt_bytes(program, "--memory", o->memory), left = cgroup_memory(""),
+                 most = size_max(left - left / 4, 1);
+    if (given > most && !o->quiet)
+        cli_say(
+            stderr,
+            "%s: --memory %s: the control group of this process leaves %zu MiB; the cache gets %zu\n",
+            program->name, o->memory, left >> 20, most >> 20);
+    return size_min(given, most);
 }
 
 void gen_finish_options(const struct program *program, struct gen_options *o)

@@ -11,8 +11,15 @@
 
 #define GEN_OPTS_MODEL \
     PATH("model", "m", "FILE", model, "model: a .bmc file, or a GGUF file or Hugging Face folder, which is converted on first use (default: BMC_MODEL, else the bundled model)"), \
-    ROW_LORA, \
-    TEXT("prompt", "p", "TEXT", prompt, "prompt text; with -f -, standard input follows after a blank line"),
+    ROW_LORA,
+
+#define ROW_MEMORY TEXT("memory", NULL, "SIZE", memory, "memory for the KV cache, as 4G or 512M: admits as many requests at a time as fit with all tokens that they may generate")
+#define ROW_NO_SPEC FLAG("no-spec", NULL, no_spec, "do not draft tokens by suffix decoding, which changes times only, never the output")
+#define ROW_PREFIX_CACHE_MB {OPT_SIZE, "prefix-cache-mb", NULL, "MB", "memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default " TEXT_OF(PREFIX_MB) ")", AT(prefix_cache_mb), 0, 1 << 24, NULL, false}
+#define ROW_PREFIX_CACHE PATH("prefix-cache", NULL, "DIR", prefix_cache, "keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; options may follow, as DIR,size=4G,states=512: its limit (default " TEXT_OF(DEFAULT_STORE_GIB) "G), and for models with recurrent layers the tokens between stored states (default: by their size)")
+#define ROW_CHAT_TEMPLATE NAMES("chat-template", "NAME", chat_format, NULL, "chat format by name or as a .chat file by path (with a slash), a Jinja template as FILE.jinja, or one of several templates of the model by name (default: the model's template, else its format)")
+#define ROW_TEMPLATE_KWARGS TEXT("chat-template-kwargs", NULL, "JSON", template_kwargs, "further variables of the chat template, as a JSON object; requests can set others with chat_template_kwargs")
+#define ROW_PROMPT TEXT("prompt", "p", "TEXT", prompt, "prompt text; with -f -, standard input follows after a blank line")
 
 #define GEN_OPTS_PROMPT \
     TEXT("prompt-ids", NULL, "IDS", prompt_ids, "prompt as token ids separated by blanks; no BOS token is added"), \
@@ -27,8 +34,8 @@
     FLAG("interactive", "i", interactive, "with --chat, a conversation at the terminal: messages and commands are read line by line, /help lists the commands"), \
     TEXT("session", NULL, "NAME", session, "with -i, keep the conversation under this name, and go on with it where it ended"), \
     TEXT("system", NULL, "TEXT", system, "with --chat, the system prompt"), \
-    NAMES("chat-template", "NAME", chat_format, NULL, "chat format by name or as a .chat file by path (with a slash), a Jinja template as FILE.jinja, or one of several templates of the model by name (default: the model's template, else its format)"), \
-    TEXT("chat-template-kwargs", NULL, "JSON", template_kwargs, "further variables of the chat template, as a JSON object; requests can set others with chat_template_kwargs"), \
+    ROW_CHAT_TEMPLATE, \
+    ROW_TEMPLATE_KWARGS, \
     FLAG("parse-special", NULL, parse_special, "with --chat, parse special tokens in messages (default: plain text)"),
 
 #define SAMPLING_OPT_REAL(field, min, max, name, arg, help)   REAL(name, arg, sampling.field, min, max, help),
@@ -60,14 +67,15 @@
     HEADING("Batching"), \
     FLAG("jsonl", NULL, jsonl, "read one JSON request per line, write one JSON result per line in the same order"), \
     SIZE("parallel", "np", batch, 1, MOST_SEQUENCES, "sequences in a batch (default 1, with --jsonl " TEXT_OF(JSONL_BATCH) ")"), \
+    FLAG("openai", NULL, openai, "with --jsonl, write results as OpenAI's objects: chat.completion and text_completion, chunks of them if the request streams, embeddings; a seed alone makes a request's random numbers"), \
     FLAG("unordered", NULL, unordered, "with --jsonl, write each result when it is complete"), \
     FLAG("lenient", NULL, lenient, "with --jsonl, ignore unknown members of requests"), \
-    {OPT_SIZE, "prefix-cache-mb", NULL, "MB", "memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default " TEXT_OF(PREFIX_MB) ")", AT(prefix_cache_mb), 0, 1 << 24, NULL, false}, \
+    ROW_PREFIX_CACHE_MB, \
     SIZE("logprobs", NULL, request.logprobs, 1, 1000, "with --jsonl, report the log-probabilities of the chosen and the N most likely tokens"),
 
 #define GEN_OPTS_SNAPSHOTS \
     HEADING("Snapshots and prefix cache"), \
-    PATH("prefix-cache", NULL, "DIR", prefix_cache, "keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; options may follow, as DIR,size=4G,states=512: its limit (default " TEXT_OF(DEFAULT_STORE_GIB) "G), and for models with recurrent layers the tokens between stored states (default: by their size)"), \
+    ROW_PREFIX_CACHE, \
     PATH("load-kv", NULL, "FILE", load_kv, "resume from a snapshot (a saved KV cache); the prompt is appended and may be omitted"), \
     OUTPUT("save-kv", NULL, OPT_WRITES_SNAPSHOT, save_kv, "write a snapshot at the end"), \
     OUTPUT("prompt-cache", NULL, OPT_WRITES_SNAPSHOT, prompt_cache, "reuse the prefix that the prompt shares with this snapshot, and update the snapshot at the end"),

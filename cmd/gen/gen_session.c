@@ -215,6 +215,7 @@ static int fill_serve(struct gen *gen, struct err *err)
     to->parse_special = !o->no_parse_special;
     to->parse_special_in_chat = o->parse_special;
     to->lenient = o->lenient;
+    to->openai = o->openai;
     serve->interrupted = &cli_interrupted;
     serve->save = o->save_kv || o->prompt_cache ? gen_save : NULL;
     serve->save_arg = gen;
@@ -613,8 +614,8 @@ static void close_run(struct gen *gen)
 static void take_prompt(const struct program *program, void *options, struct operands *operands)
 {
     const struct opt *opt = opt_find_exact(program, "prompt", strlen("prompt"), true);
-    bool *given = &operands->given[opt - program->opts];
-    if (operands->n != 1 || *given)
+    bool *given = opt ? &operands->given[opt - program->opts] : NULL;
+    if (operands->n != 1 || !given || *given)
         return;
     const enum file_kind kind = file_detect(operands->text[0]);
     if (kind == KIND_MODEL || kind == KIND_GGUF)

@@ -129,18 +129,16 @@ static int next_request(void *arg, bool wait, const struct gen_request **request
     return GEN_REQUEST;
 }
 
-static int show(void *arg, const struct gen_request *request, const char *text, size_t len,
-                const uint32_t *ids, size_t n_ids, struct err *err)
+static int show(void *arg, const struct gen_result *more, struct err *err)
 {
     struct text_job *job = arg;
-    (void)request;
     cli_progress_end(&job->progress);
     if (job->gen->options->echo && !job->echoed && print_prompt(job, err) < 0)
         return -1;
     job->echoed = true;
     if (job->gen->options->ids)
-        put_ids(job, ids, n_ids);
-    else if (cli_put(text, len, err) < 0)
+        put_ids(job, more->ids, more->n_ids);
+    else if (cli_put(more->text, more->text_len, err) < 0)
         return -1;
     return flush_output(err);
 }

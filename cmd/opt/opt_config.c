@@ -78,7 +78,7 @@ static bool is_called(const char *model, const char *name)
 /* Parses a heading, "[PROGRAM]" or "[PROGRAM MODEL]", which was split at its first blank. */
 static struct section read_heading(const struct program *program, const struct conf_entry *entry)
 {
-    static const char programs[] = "bmc-gen bmc-spec bmc-prof bmc-tune bmc-convert";
+    static const char programs[] = "bmc-gen bmc-spec bmc-serve bmc-prof bmc-tune bmc-convert";
     char *last = *entry->value ? entry->value : entry->key, *end = last + strlen(last) - 1;
     if (end == entry->key || *end != ']')
         refuse_entry(program, entry, "is no heading: [PROGRAM] or [PROGRAM MODEL] is expected");

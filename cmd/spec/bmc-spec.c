@@ -11,6 +11,7 @@
 static const struct opt opts[] = {
     HEADING("Model and prompt"),
     GEN_OPTS_MODEL
+    ROW_PROMPT,
     PATH("file", "f", "FILE", file, "read the prompt (or the JSON lines) from a file; - is standard input, the default"),
     GEN_OPTS_PROMPT
     HEADING("Drafting"),

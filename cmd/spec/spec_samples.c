@@ -53,10 +53,9 @@ static void check_budget(struct samples_job *job)
         job->over = 1;
 }
 
-static int progress(void *arg, const struct gen_request *request, const char *text, size_t len,
-                    const uint32_t *ids, size_t n_ids, struct err *err)
+static int progress(void *arg, const struct gen_result *more, struct err *err)
 {
-    (void)request, (void)text, (void)len, (void)ids, (void)n_ids, (void)err;
+    (void)more, (void)err;
     check_budget(arg);
     return 0;
 }

@@ -5,7 +5,7 @@ static int render(struct bmc_context *c, const char *conversation, struct reques
                   struct ids *ids, struct buf *text, struct err *err)
 {
     struct chat_prompts *chat = &c->serve.chat;
-    if (request_open(request, conversation, strlen(conversation), false, err) < 0 ||
+    if (request_open(request, conversation, strlen(conversation), 0, err) < 0 ||
         request_apply(request, err) < 0)
         return -1;
     if (!request->messages)

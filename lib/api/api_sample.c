@@ -67,7 +67,7 @@ static int open_settings(struct bmc_sampler *s, const char *settings, struct err
     struct request *r = &s->request;
     const size_t vocab = bmc_model_vocab(c->model);
     settings = settings ? settings : "{}";
-    if (request_open(r, settings, strlen(settings), false, err) < 0)
+    if (request_open(r, settings, strlen(settings), 0, err) < 0)
         return r->root ? -1 : err_prefix(err, "settings");
     r->sampling = c->serve.options.sampling;
     if (request_apply(r, err) < 0 || check_biases(s, vocab, err) < 0)

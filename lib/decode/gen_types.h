@@ -13,6 +13,7 @@
 #include "text/tokenizer/tokenizer.h"
 
 #define GENERATE_NO_LIMIT SIZE_MAX
+#define GENERATE_NO_LINE  UINT64_MAX
 
 /* Strings before which a text ends. */
 struct stop_strings {
@@ -46,8 +47,10 @@ struct answer_markers {
 /* A request to generate text. The caller owns everything it points to, and must keep it valid and,
  * except for `ids`, unchanged until the done() callback. */
 struct gen_request {
-    uint64_t line; /* index of the request in the input, from 0 */
-    /* Key of the sampler's random numbers; `stream` equals `line`, unless a snapshot is resumed. */
+    /* Index of the request in the input, from 0; GENERATE_NO_LINE: it is not counted in the hash of the run. */
+    uint64_t line;
+    /* Key of the sampler's random numbers; `stream` equals `line`, unless a snapshot is resumed or the seed alone
+     * determines them. */
     uint64_t seed, stream;
     bool seed_drawn;                        /* results report the seed */
     const struct sampler_options *sampling; /* NULL: those given to generate() */
@@ -101,6 +104,7 @@ struct gen_result {
     bool full;           /* with FINISHED_LENGTH: the context was full before request->n tokens */
     const uint32_t *ids; /* generated tokens; the prompt precedes them in memory */
     size_t n_ids, n_prompt;
+    size_t n_cached;  /* tokens of the prompt that were not computed, as their KV entries were there */
     const char *text; /* valid UTF-8, without the stop string */
     size_t text_len;
     const struct logprob *logprobs; /* 1 + n_best per generated token: its own, then alternatives */
@@ -112,7 +116,7 @@ struct gen_result {
     const struct beam *beams; /* from beam search, best first; the first one is the result itself */
     size_t n_beams;
     /* of the logits that the last token was chosen from, else zero; the sum of those of all results with
-     * the request's `line` so far */
+     * the request's `line` so far, if it has one */
     struct hash logits_hash;
 };
 
@@ -133,9 +137,9 @@ struct gen_callbacks {
      * or -1 with err. Without `wait`, which is false while sequences are in flight, it may return
      * GEN_LATER: there is no request yet. */
     int (*next)(void *arg, bool wait, const struct gen_request **request, struct err *err);
-    /* New text or tokens of a sequence, for streaming, or neither: the caller may cancel it; may be NULL. */
-    int (*progress)(void *arg, const struct gen_request *request, const char *text, size_t len,
-                    const uint32_t *ids, size_t n_ids, struct err *err);
+    /* New text or tokens of a sequence, for streaming, or neither: the caller may cancel it; may be NULL. Of `more`, only
+     * the request, and the new text, ids and log-probabilities are set. */
+    int (*progress)(void *arg, const struct gen_result *more, struct err *err);
     int (*done)(void *arg, const struct gen_result *result, struct err *err);
     /* Reports that prefill has processed `done` of `total` prompt tokens: before and after each
      * pass, and after each layer, which counts as its share of the pass's tokens; may be NULL. */

@@ -52,7 +52,9 @@ struct slot {
     /* The part of the prompt in this prefill pass: index of its first token in the batch, index of
      * that token in the prompt, number of tokens. */
     size_t chunk_row, chunk_from, chunk_len;
+    size_t n_cached;    /* tokens of the prompt before its first chunk: gen_result.n_cached */
     float *last_logits; /* logits that the last token was chosen from */
+    struct hash hash;   /* gen_result.logits_hash, once the request has ended */
     size_t n_discarded; /* tokens that context shifts have discarded: context_recompute() */
     size_t row; /* index in the batch of the token whose logits give the next one; SIZE_MAX: none */
     const struct beam *beams; /* from beam search, best first */

@@ -20,24 +20,27 @@ const struct sampler_options *loop_sampling(const struct loop *loop, const struc
     return slot->request->sampling ? slot->request->sampling : loop->sampling;
 }
 
-static int set_line_hash(struct loop *loop, const struct slot *slot, struct err *err)
+/* Sets the hash of the slot's answer, and adds it to that of its line, which it becomes. */
+static int set_hash(struct loop *loop, struct slot *slot, struct err *err)
 {
     const uint64_t line = slot->request->line;
+    slot->hash = loop_generated(slot) ? hash_of(slot->last_logits, vocab_of(loop) * sizeof(float))
+                                      : (struct hash){0};
+    if (line == GENERATE_NO_LINE)
+        return 0;
     while (loop->n_lines <= line) {
         if (mem_grow(&loop->line_hash, &loop->lines_cap, loop->n_lines, sizeof *loop->line_hash, err) <
             0)
             return -1;
         loop->line_hash[loop->n_lines++] = (struct hash){0};
     }
-    if (loop_generated(slot)) {
-        const struct hash logits_hash = hash_of(slot->last_logits, vocab_of(loop) * sizeof(float));
-        hash_sum(&loop->line_hash[line], &logits_hash);
-    }
+    hash_sum(&loop->line_hash[line], &slot->hash);
+    slot->hash = loop->line_hash[line];
     return 0;
 }
 
-static struct gen_result result_of(const struct loop *loop, const struct slot *slot,
-                                   enum gen_finish finish, const struct err *error)
+static struct gen_result result_of(const struct slot *slot, enum gen_finish finish,
+                                   const struct err *error)
 {
     const size_t n = loop_generated(slot);
     return (struct gen_result){
@@ -48,6 +51,7 @@ static struct gen_result result_of(const struct loop *loop, const struct slot *s
         .ids = slot->ids->id + slot->n_prompt,
         .n_ids = n,
         .n_prompt = slot->n_prompt,
+        .n_cached = slot->n_cached,
         .text = buf_text(&slot->text_streamer.text),
         .text_len = slot->text_streamer.text.len,
         .logprobs = slot->logprobs,
@@ -57,7 +61,7 @@ static struct gen_result result_of(const struct loop *loop, const struct slot *s
         .mirostat_mu = slot->mirostat_mu,
         .beams = slot->beams,
         .n_beams = slot->n_beams,
-        .logits_hash = loop->line_hash[slot->request->line],
+        .logits_hash = slot->hash,
     };
 }
 
@@ -72,9 +76,16 @@ static int stream_output(struct loop *loop, struct slot *slot, size_t text, size
         return 0;
     slot->streamed_text = text;
     slot->streamed_ids = n_ids;
-    return cb->progress(cb->arg, slot->request,
-                        slot->text_streamer.text.data ? slot->text_streamer.text.data + from : "",
-                        text - from, slot->ids->id + slot->n_prompt + first, n_ids - first, err);
+    const struct gen_result more = {
+        .request = slot->request,
+        .ids = slot->ids->id + slot->n_prompt + first,
+        .n_ids = n_ids - first,
+        .text = slot->text_streamer.text.data ? slot->text_streamer.text.data + from : "",
+        .text_len = text - from,
+        .logprobs = slot->n_best ? slot->logprobs + first * (slot->n_best + 1) : NULL,
+        .n_best = slot->n_best,
+    };
+    return cb->progress(cb->arg, &more, err);
 }
 
 int loop_ask(struct loop *loop, struct slot *slot, struct err *err)
@@ -125,9 +136,9 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
     if (loop->strategy->commit)
         loop->strategy->commit(loop->strategy->arg, loop, slot);
     if (text_streamer_finish(&slot->text_streamer, slot->request->hold_partial_utf8, err) < 0 ||
-        set_line_hash(loop, slot, err) < 0)
+        set_hash(loop, slot, err) < 0)
         goto out;
-    const struct gen_result result = result_of(loop, slot, finish, error);
+    const struct gen_result result = result_of(slot, finish, error);
     if ((result.n_ids || finish != FINISHED_ERROR) &&
         stream_output(loop, slot, result.text_len, result.n_ids, err) < 0)
         goto out;
@@ -316,6 +327,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     slot->streamed_text = slot->streamed_ids = 0;
     slot->row = SIZE_MAX;
     slot->n_discarded = 0;
+    slot->n_cached = slot->n_prompt;
     prefix_store_start(loop, slot);
     slot->mirostat_mu = sampler_mirostat_begin(loop_sampling(loop, slot));
     const size_t length = loop_planned(loop, slot);

@@ -110,6 +110,7 @@ static void add_chunk(struct loop *loop, struct slot *slot, size_t have, struct 
     const size_t n = size_min(slot->n_prompt - have, space);
     if (n == 0)
         return;
+    slot->n_cached = size_min(slot->n_cached, have);
     slot->chunk_row = batch_add(session, slot->seq, slot->ids->id + have, n);
     slot->chunk_from = have;
     slot->chunk_len = n;

@@ -18,7 +18,7 @@ enum message_kind {
     MESSAGE_NO_MORE, /* the input has ended */
     /* Worker to dispatcher: */
     MESSAGE_RESULT, /* struct serve_result, then its text */
-    MESSAGE_EVENT,  /* text of a request that streams, as a line */
+    MESSAGE_EVENT,  /* of a request that streams: uint64_t number of the line, then the text */
     MESSAGE_ENDED,  /* the worker has finished: struct rank_counts */
     MESSAGE_FAILED, /* the worker has failed: struct err */
     /* Dispatcher to worker: it has received everything, and the worker may exit. */
@@ -193,11 +193,11 @@ static int next_input(void *arg, bool wait, struct serve_input *input, struct er
     return GEN_REQUEST;
 }
 
-static int send_event(void *arg, struct buf *text, struct err *err)
+static int send_event(void *arg, uint64_t number, struct buf *text, struct err *err)
 {
     struct rank_worker *worker = arg;
-    const int rc = mailbox_send(worker->mailbox, TO_DISPATCHER, MESSAGE_EVENT, NULL, 0, text->data,
-                                text->len, err);
+    const int rc = mailbox_send(worker->mailbox, TO_DISPATCHER, MESSAGE_EVENT, &number, sizeof number,
+                                text->data, text->len, err);
     buf_release(text);
     return rc;
 }
@@ -311,9 +311,14 @@ static int receive_result(struct dispatcher *d, const struct message *message, s
 static int receive_event(const struct dispatcher *d, const struct message *message, struct err *err)
 {
     struct buf text = {0};
-    if (buf_add(&text, message->data, message->bytes, err) < 0)
+    uint64_t number;
+    if (message->bytes < sizeof number)
+        return err_set(err, "rank %d sent an event without its line: it runs another version",
+                       message->from);
+    memcpy(&number, message->data, sizeof number);
+    if (buf_add(&text, message->data + sizeof number, message->bytes - sizeof number, err) < 0)
         return -1;
-    return d->queue.io->event(d->queue.io->arg, &text, err);
+    return d->queue.io->event(d->queue.io->arg, number, &text, err);
 }
 
 static int receive_counts(struct dispatcher *d, const struct message *message, struct err *err)

@@ -2,7 +2,6 @@
 #include "serve/line_queue.h"
 
 #include "serve/lines.h"
-#include "serve/openai.h"
 #include "serve/result.h"
 
 static struct request_line *new_line(struct line_queue *queue, uint64_t number)
@@ -58,16 +57,66 @@ void line_queue_release(struct line_queue *queue)
         line_queue_drop(queue, queue->lines);
 }
 
-int line_queue_put(struct line_queue *queue, struct request_line *line, int rc, bool failed,
-                   struct buf *text, struct err *err)
+bool line_queue_is_openai(const struct line_queue *queue, const struct request_line *line)
 {
-    const struct serve_result result = {line->number, failed, line->logits_hash};
+    return line->batch || (queue->serve && queue->serve->options.openai);
+}
+
+struct openai_answer line_queue_answer(const struct line_queue *queue, const struct request_line *line)
+{
+    const struct serve *serve = queue->serve;
+    const json_t *id = line->request.id;
+    const char *model = json_string_value(json_object_get(line->request.root, "model"));
+    return (struct openai_answer){
+        .number = line->number,
+        .id = line->batch          ? NULL
+              : line->name         ? line->name
+              : json_is_string(id) ? json_string_value(id)
+                                   : line->id,
+        .batch = line->batch,
+        .custom_id = line->id,
+        .unnumbered = serve->options.service,
+        .chat = line->request.is_chat,
+        .model = model         ? model
+                 : serve->name ? serve->name
+                               : serve->model->path,
+        .created = serve->created,
+        .n_prompt = line->n_prompt,
+        .n_cached = line->n_cached,
+        .n_generated = line->n_generated,
+        .ended = serve->options.openai && line->n_choices && line->n_ended == line->n_choices,
+        .logits_hash = line->logits_hash,
+        .seed = line->request.gen.seed_drawn ? &line->request.gen.seed : NULL,
+    };
+}
+
+/* Passes a result on, unless `rc` is an error, and frees the line. */
+static int put_result(struct line_queue *queue, struct request_line *line, int rc, bool failed,
+                      int status, struct buf *text, struct err *err)
+{
+    const struct serve_result result = {line->number,   failed,         line->logits_hash, status,
+                                        line->n_prompt, line->n_cached, line->n_generated};
     if (rc == 0)
         rc = queue->io->put(queue->io->arg, &result, text, err);
     else
         buf_release(text);
     line_queue_drop(queue, line);
     return rc;
+}
+
+int line_queue_put(struct line_queue *queue, struct request_line *line, int rc, bool failed,
+                   struct buf *text, struct err *err)
+{
+    return put_result(queue, line, rc, failed, OPENAI_OK, text, err);
+}
+
+static int put_failure(const struct line_queue *queue, const struct request_line *line,
+                       const struct err *why, struct buf *text, struct err *err)
+{
+    if (!line_queue_is_openai(queue, line))
+        return failure_line(line->id, line->number, why, text, err);
+    const struct openai_answer answer = line_queue_answer(queue, line);
+    return openai_put_failure(&answer, why, text, err);
 }
 
 int line_queue_fail(struct line_queue *queue, struct request_line *line, const struct err *why,
@@ -82,9 +131,8 @@ int line_queue_fail(struct line_queue *queue, struct request_line *line, const s
         return taken;
     }
     const int rc = queue->failure ? queue->failure(queue, line, why, &text, err)
-                   : line->batch  ? openai_batch_failure(line->id, line->number, why, &text, err)
-                                  : failure_line(line->id, line->number, why, &text, err);
-    return line_queue_put(queue, line, rc, true, &text, err);
+                                  : put_failure(queue, line, why, &text, err);
+    return put_result(queue, line, rc, true, openai_status(why), &text, err);
 }
 
 void line_queue_set_waiting(struct line_queue *queue, struct request_line *line, bool waits)
@@ -109,8 +157,13 @@ int line_queue_open(const struct line_queue *queue, struct request_line *line,
     struct request *request = &line->request;
     if (lines_check(input->json, err) < 0)
         return -1;
-    const int rc = request_open(request, input->json, input->len, lenient, err);
+    int rc = request_open(
+        request, input->json, input->len,
+        (lenient ? REQUEST_LENIENT : 0) | (queue->serve->options.openai ? REQUEST_OPENAI : 0), err);
+    if (rc == 0 && input->url)
+        rc = request_check_url(request, input->url, err);
     line->batch = request->batch;
+    line->name = input->id;
     if (request->id && !(line->id = request_format_id(request->id, err)))
         return -1;
     if (rc < 0)

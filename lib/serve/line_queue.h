@@ -3,6 +3,7 @@
  * those of all ranks. */
 #pragma once
 
+#include "serve/openai.h"
 #include "serve/serve.h"
 
 /* One of the answers to a request. */
@@ -12,6 +13,7 @@ struct choice {
     struct gen_request gen;
     struct ids ids; /* token ids: prompt, then generated */
     json_t *result; /* once it has ended with at least one token */
+    bool streamed;  /* an event of it was written */
 };
 
 /* A receipt that is verified, and the parts of its request that no line for --jsonl has. */
@@ -23,11 +25,12 @@ struct replay {
 
 struct request_line {
     struct request_line *next, **link;
-    uint64_t number; /* of the input line, from 0 */
-    size_t index;    /* of the lines that are not blank, from 0 */
-    char *id;        /* the request's id as JSON text, or NULL */
-    bool waits;      /* not all of its choices are in flight yet */
-    bool batch;      /* of a batch of OpenAI's */
+    uint64_t number;  /* of the input line, from 0 */
+    size_t index;     /* of the lines that are not blank, from 0 */
+    char *id;         /* the request's id as JSON text, or NULL */
+    const char *name; /* in its place in OpenAI's form, or NULL */
+    bool waits;       /* not all of its choices are in flight yet */
+    bool batch;       /* of a batch of OpenAI's */
     volatile sig_atomic_t cancelled;
     struct request request;
     /* Where it is served: */
@@ -39,11 +42,11 @@ struct request_line {
     struct choice *choice;        /* [n_choices] */
     size_t n_choices;             /* 0: no request to be answered */
     size_t n_started, n_ended, n_failed;
-    size_t n_prompt, n_generated; /* tokens of the choices that have ended */
-    struct err failure;           /* of the first that failed */
-    struct hash logits_hash;      /* of the choices that have ended */
-    json_t *logprobs;             /* of the tokens of a text scored so far; NULL: not requested */
-    struct replay *replay;        /* NULL: it is no receipt */
+    size_t n_prompt, n_cached, n_generated; /* tokens of the choices that have ended */
+    struct err failure;                     /* of the first that failed */
+    struct hash logits_hash;                /* of the choices that have ended */
+    json_t *logprobs;      /* of the tokens of a text scored so far; NULL: not requested */
+    struct replay *replay; /* NULL: it is no receipt */
     /* Where it is distributed: */
     struct buf text;  /* the line, while it waits */
     int rank;         /* that serves it */
@@ -75,6 +78,10 @@ int line_queue_read(struct line_queue *queue, bool wait, struct request_line **l
 /* For prepare(): parses a request and checks what needs no model. */
 int line_queue_open(const struct line_queue *queue, struct request_line *line,
                     const struct serve_input *input, struct err *err) MUST_USE;
+
+/* The answer to a line, in OpenAI's form if that is true. */
+bool line_queue_is_openai(const struct line_queue *queue, const struct request_line *line);
+struct openai_answer line_queue_answer(const struct line_queue *queue, const struct request_line *line);
 
 void line_queue_set_waiting(struct line_queue *queue, struct request_line *line, bool waits);
 

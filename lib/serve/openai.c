@@ -1,9 +1,11 @@
-/* Answers in OpenAI's form: bodies of chat completions and completions, log-probabilities, and lines of batches. */
+/* Answers in OpenAI's form: chat completions and completions, chunks of them, log-probabilities, errors, and lines of
+ * batches. */
 #include "serve/openai.h"
 
 #include "report/table.h"
 #include "serve/lines.h"
-enum { OK = 200, BAD_REQUEST = 400, SERVER_ERROR = 500 };
+
+enum { HASH_SHOWN = 8 }; /* bytes */
 
 /* OpenAI has no name for answers that were cancelled: they are not complete. */
 static const char *finish_reason(enum gen_finish finish)
@@ -107,69 +109,163 @@ json_t *openai_logprobs(const struct tokenizer *tok, bool chat, const struct gen
                                                         result->n_best, top, err);
 }
 
-/* ---- answers ---- */
+/* ---- choices ---- */
+
+/* A choice; takes over `said`, which is its message, delta or text, and `logprobs`. `finish`: NULL if it goes on. */
+static json_t *make_choice(size_t index, const char *name, json_t *said, json_t *logprobs,
+                           const char *finish, struct err *err)
+{
+    return json_or_null(json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)index, name, said,
+                                  "logprobs", logprobs, "finish_reason", finish),
+                        0, err);
+}
+
+static json_t *logprobs_or_null(const struct tokenizer *tok, bool chat, const struct gen_result *result,
+                                struct logprob_form form, struct err *err)
+{
+    return result->n_best && result->n_ids ? openai_logprobs(tok, chat, result, form, err)
+                                           : json_null();
+}
 
 json_t *openai_choice(const struct tokenizer *tok, bool chat, size_t index,
                       const struct gen_result *result, struct logprob_form form, struct err *err)
 {
-    json_t *logprobs = result->n_best ? openai_logprobs(tok, chat, result, form, err) : json_null();
+    json_t *logprobs = logprobs_or_null(tok, chat, result, form, err);
     json_t *text = json_text(result->text, result->text_len);
-    const char *finish = finish_reason(result->finish);
-    json_t *object = chat ? json_pack("{s:I, s:{s:s, s:o, s:n}, s:o, s:s}", "index", (json_int_t)index,
-                                      "message", "role", "assistant", "content", text, "refusal",
-                                      "logprobs", logprobs, "finish_reason", finish)
-                          : json_pack("{s:I, s:o, s:o, s:s}", "index", (json_int_t)index, "text", text,
-                                      "logprobs", logprobs, "finish_reason", finish);
-    return json_or_null(object, 0, err);
+    return make_choice(
+        index, chat ? "message" : "text",
+        chat ? json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text, "refusal") : text,
+        logprobs, finish_reason(result->finish), err);
 }
 
-json_t *openai_body(const struct openai_answer *a, json_t *choices, struct err *err)
+json_t *openai_piece(const struct tokenizer *tok, bool chat, size_t index, bool first,
+                     const struct gen_result *piece, bool last, struct logprob_form form,
+                     struct err *err)
 {
-    char id[40];
+    json_t *logprobs = logprobs_or_null(tok, chat, piece, form, err);
+    json_t *text = piece->text_len || !chat ? json_text(piece->text, piece->text_len) : NULL;
+    json_t *said =
+        chat ? json_pack("{s:s*, s:o*}", "role", first ? "assistant" : NULL, "content", text) : text;
+    return make_choice(index, chat ? "delta" : "text", said, logprobs,
+                       last ? finish_reason(piece->finish) : NULL, err);
+}
+
+/* ---- answers ---- */
+
+static json_t *usage_json(const struct openai_answer *a)
+{
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)a->n_prompt,
+                     "completion_tokens", (json_int_t)a->n_generated, "total_tokens",
+                     (json_int_t)(a->n_prompt + a->n_generated), "prompt_tokens_details",
+                     "cached_tokens", (json_int_t)a->n_cached);
+}
+
+/* The object of an answer or of a chunk of one; takes over `choices`, where NULL is an error that `err` has. */
+static json_t *answer_json(const struct openai_answer *a, bool chunk, json_t *choices, bool usage,
+                           struct err *err)
+{
+    const char *kind = !a->chat ? "text_completion"
+                       : chunk  ? "chat.completion.chunk"
+                                : "chat.completion";
+    char id[40], hex[2 * HASH_SHOWN + 1];
     if (!choices)
         return NULL;
     snprintf(id, sizeof id, "%s-%llu", a->chat ? "chatcmpl" : "cmpl",
              (unsigned long long)a->number + 1);
-    json_t *body = json_pack("{s:s, s:s, s:I, s:o, s:o, s:{s:I, s:I, s:I}}", "id", id, "object",
-                             a->chat ? "chat.completion" : "text_completion", "created",
-                             (json_int_t)a->created, "model", json_text(a->model, strlen(a->model)),
-                             "choices", choices, "usage", "prompt_tokens", (json_int_t)a->n_prompt,
-                             "completion_tokens", (json_int_t)a->n_generated, "total_tokens",
-                             (json_int_t)(a->n_prompt + a->n_generated));
-    return json_or_null(body, 0, err);
+    hash_hex(&a->logits_hash, HASH_SHOWN, hex);
+    json_t *object = json_pack(
+        "{s:s, s:s, s:I, s:o, s:o, s:o*, s:o*, s:s*}", "id", a->id ? a->id : id, "object", kind,
+        "created", (json_int_t)a->created, "model", json_text(a->model, strlen(a->model)), "choices",
+        choices, "usage", usage ? usage_json(a) : NULL, "seed",
+        a->ended && a->seed ? json_whole(*a->seed) : NULL, "logits_hash", a->ended ? hex : NULL);
+    return json_or_null(object, 0, err);
+}
+
+/* Appends an object, which is taken over, as a line, behind members that are text already; "": none. NULL: no memory. */
+static int put_object(const char *before, json_t *object, struct buf *line, struct err *err)
+{
+    AUTO(buf_release) struct buf rest = {0};
+    const int rc = object ? json_write_line(object, &rest, err) : err_no_memory(err, "an answer");
+    json_decref(object);
+    return rc < 0 ? -1 : buf_addf(line, err, "{%s%s", before, rest.data + 1);
 }
 
 /* Appends a line of a batch; takes over `body` and `error`. */
-static int put_line(const char *id, uint64_t number, int status, json_t *body, json_t *error,
+static int put_line(const struct openai_answer *a, int status, json_t *body, json_t *error,
                     struct buf *line, struct err *err)
 {
-    const unsigned long long n = number + 1;
-    AUTO(buf_release) struct buf rest = {0};
+    const unsigned long long n = a->number + 1;
+    AUTO(buf_release) struct buf ids = {0};
     char request[40];
     snprintf(request, sizeof request, "req-%llu", n);
-    AUTO(json_auto)
     json_t *object = json_pack("{s:{s:i, s:s, s:o}, s:o}", "response", "status_code", status,
                                "request_id", request, "body", body, "error", error);
-    int rc = object ? json_write_line(object, &rest, err) : err_no_memory(err, "a line of a batch");
-    if (rc == 0)
-        rc = buf_addf(line, err, "{\"id\":\"batch_req_%llu\",\"custom_id\":%s,%s", n, id ? id : "null",
-                      rest.data + 1);
-    return rc;
+    if (buf_addf(&ids, err, "\"id\":\"batch_req_%llu\",\"custom_id\":%s,", n,
+                 a->custom_id ? a->custom_id : "null") == 0)
+        return put_object(ids.data, object, line, err);
+    json_decref(object);
+    return -1;
 }
 
-int openai_batch_line(const struct openai_answer *a, json_t *body, struct buf *line, struct err *err)
+int openai_put(const struct openai_answer *a, json_t *choices, struct buf *line, struct err *err)
 {
-    return body ? put_line(a->id, a->number, OK, body, json_null(), line, err) : -1;
+    json_t *body = answer_json(a, false, choices, true, err);
+    return !body      ? -1
+           : a->batch ? put_line(a, OPENAI_OK, body, json_null(), line, err)
+                      : put_object("", body, line, err);
 }
 
-int openai_batch_failure(const char *id, uint64_t number, const struct err *why, struct buf *line,
-                         struct err *err)
+int openai_put_chunk(const struct openai_answer *a, json_t *choices, bool usage, struct buf *line,
+                     struct err *err)
 {
-    const bool ended = why->code == ERR_INTERRUPTED || why->code == ERR_NO_MEMORY;
-    const char *type = ended ? "server_error" : "invalid_request_error";
-    AUTO(json_auto) json_t *message = line_error(number, why);
-    json_t *body = json_pack("{s:{s:O, s:s, s:n, s:s}}", "error", "message", message, "type", type,
-                             "param", "code", type);
-    json_t *error = json_pack("{s:s, s:O}", "code", type, "message", message);
-    return put_line(id, number, ended ? SERVER_ERROR : BAD_REQUEST, body, error, line, err);
+    json_t *chunk = answer_json(a, true, choices, usage, err);
+    return chunk ? put_object("", chunk, line, err) : -1;
+}
+
+/* ---- errors ---- */
+
+int openai_status(const struct err *why)
+{
+    return why->code == ERR_INTERRUPTED || why->code == ERR_BUSY ? OPENAI_UNAVAILABLE
+           : why->code == ERR_NO_MEMORY                          ? OPENAI_SERVER_ERROR
+                                                                 : OPENAI_BAD_REQUEST;
+}
+
+/* The type of errors with a status. */
+static const char *error_type(int status)
+{
+    return status >= OPENAI_SERVER_ERROR ? "server_error"
+           : status == 401               ? "authentication_error"
+                                         : "invalid_request_error";
+}
+
+/* {"error": {"message", "type", "param", "code"}}; takes over `message`. */
+static json_t *error_json(int status, const char *code, json_t *message)
+{
+    const char *type = error_type(status);
+    return json_pack("{s:{s:o, s:s, s:n, s:s}}", "error", "message", message, "type", type, "param",
+                     "code", code);
+}
+
+int openai_put_error(int status, const char *message, struct buf *line, struct err *err)
+{
+    json_t *text = json_text(message, strlen(message));
+    return put_object("", error_json(status, error_type(status), text), line, err);
+}
+
+int openai_put_failure(const struct openai_answer *a, const struct err *why, struct buf *line,
+                       struct err *err)
+{
+    const int status = openai_status(why);
+    const char *code = why->code == ERR_FULL ? "context_length_exceeded" : error_type(status);
+    AUTO(buf_release) struct buf id = {0};
+    AUTO(json_auto)
+    json_t *message =
+        a->unnumbered ? json_text(why->text, strlen(why->text)) : line_error(a->number, why);
+    if (!a->unnumbered && a->custom_id && buf_addf(&id, err, "\"id\":%s,", a->custom_id) < 0)
+        return -1;
+    json_t *body = error_json(status, code, json_incref(message));
+    return a->batch ? put_line(a, status, body,
+                               json_pack("{s:s, s:O}", "code", code, "message", message), line, err)
+                    : put_object(buf_text(&id), body, line, err);
 }

@@ -1,16 +1,26 @@
-/* Answers in OpenAI's form: bodies of chat completions and completions, and lines of batches. */
+/* Answers in OpenAI's form: chat completions and completions, chunks of them, errors, and lines of batches. */
 #pragma once
 
 #include "serve/result.h"
 
+/* Status codes of HTTP, which lines of batches have, too. */
+enum { OPENAI_OK = 200, OPENAI_BAD_REQUEST = 400, OPENAI_SERVER_ERROR = 500, OPENAI_UNAVAILABLE = 503 };
+
 /* A request's answer, without its choices. */
 struct openai_answer {
-    uint64_t number;              /* of the input line */
-    const char *id;               /* custom_id as JSON text */
-    bool chat;                    /* a chat completion, else a completion */
-    const char *model;            /* what the request calls the model */
-    int64_t created;              /* seconds since 1970 */
-    size_t n_prompt, n_generated; /* tokens */
+    uint64_t number;                        /* of the input line */
+    const char *id;                         /* of the object; NULL: it is made of the number */
+    bool batch;                             /* it is the answer to a line of a batch, */
+    const char *custom_id;                  /* which has this id as JSON text; or NULL */
+    bool unnumbered;                        /* errors do not name the line */
+    bool chat;                              /* a chat completion, else a completion */
+    const char *model;                      /* what the request calls the model */
+    int64_t created;                        /* seconds since 1970 */
+    size_t n_prompt, n_cached, n_generated; /* tokens */
+    bool
+        ended; /* all choices have ended: the object has the hash of their logits, and the seed that was drawn; */
+    struct hash logits_hash;
+    const uint64_t *seed; /* NULL: none was drawn */
 };
 
 /* The log-probabilities of the generated tokens, in the form of chat completions or of completions. The caller releases
@@ -22,14 +32,23 @@ json_t *openai_logprobs(const struct tokenizer *tok, bool chat, const struct gen
 json_t *openai_choice(const struct tokenizer *tok, bool chat, size_t index,
                       const struct gen_result *result, struct logprob_form form, struct err *err);
 
-/* The body of an answer; takes over `choices`, where NULL is an error that `err` has. The caller releases it. NULL:
- * error. */
-json_t *openai_body(const struct openai_answer *answer, json_t *choices, struct err *err);
+/* A choice of a chunk: the text and log-probabilities of `piece`, of the `first` one of the choice, or of the `last` one,
+ * which says how it ended. The caller releases it. NULL: error. */
+json_t *openai_piece(const struct tokenizer *tok, bool chat, size_t index, bool first,
+                     const struct gen_result *piece, bool last, struct logprob_form form,
+                     struct err *err);
 
-/* Appends a batch's line with a body, which is taken over; NULL is an error that `err` has. */
-int openai_batch_line(const struct openai_answer *answer, json_t *body, struct buf *line,
-                      struct err *err) MUST_USE;
+/* Append an answer, or a chunk of one, as a line. Take over `choices`, a list of them, where NULL is an error that `err`
+ * has. */
+int openai_put(const struct openai_answer *answer, json_t *choices, struct buf *line,
+               struct err *err) MUST_USE;
+int openai_put_chunk(const struct openai_answer *answer, json_t *choices, bool usage, struct buf *line,
+                     struct err *err) MUST_USE;
 
-/* Appends a batch's line for a request that failed; `id` as JSON text. */
-int openai_batch_failure(const char *id, uint64_t number, const struct err *why, struct buf *line,
-                         struct err *err) MUST_USE;
+/* The status of a request that failed. */
+int openai_status(const struct err *why);
+
+/* Append the line of a request that failed; of an error without one. */
+int openai_put_failure(const struct openai_answer *answer, const struct err *why, struct buf *line,
+                       struct err *err) MUST_USE;
+int openai_put_error(int status, const char *message, struct buf *line, struct err *err) MUST_USE;

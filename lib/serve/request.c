@@ -728,24 +728,29 @@ int request_line(const char *line, size_t len, json_t **root, struct err *err)
     return parse_line(line, len, root, &ignored, err);
 }
 
-/* Checks where a line of a batch is for. */
-static int check_url(const struct request *r, struct err *err)
+int request_check_url(const struct request *r, const char *url, struct err *err)
 {
     static const char *const urls[][2] = {{"/v1/chat/completions", "messages"},
                                           {"/v1/completions", "prompt"}};
-    const json_t *url = json_object_get(r->line, "url"), *method = json_object_get(r->line, "method");
     size_t i = 0;
-    if (method && !json_is_null(method) && !is_text(method, "POST"))
-        return err_set(err, "\"method\" is not \"POST\"");
-    if (!url || json_is_null(url))
-        return 0;
-    while (i < ARRAY_LEN(urls) && !is_text(url, urls[i][0]))
+    while (i < ARRAY_LEN(urls) && strcmp(url, urls[i][0]) != 0)
         i++;
     if (i == ARRAY_LEN(urls))
         return err_set(err, "\"url\" is neither %s nor %s", urls[0][0], urls[1][0]);
-    return has(r, urls[i][1])
-               ? 0
-               : err_set(err, "\"body\" has no \"%s\", which %s needs", urls[i][1], urls[i][0]);
+    return has(r, urls[i][1]) ? 0
+                              : err_set(err, "%s no \"%s\", which %s needs",
+                                        r->batch ? "\"body\" has" : "there is", urls[i][1], urls[i][0]);
+}
+
+/* Checks where a line of a batch is for. */
+static int check_url(const struct request *r, struct err *err)
+{
+    const json_t *url = json_object_get(r->line, "url"), *method = json_object_get(r->line, "method");
+    if (method && !json_is_null(method) && !is_text(method, "POST"))
+        return err_set(err, "\"method\" is not \"POST\"");
+    return url && !json_is_null(url)
+               ? request_check_url(r, json_is_string(url) ? json_string_value(url) : "", err)
+               : 0;
 }
 
 /* Finds the request in a line of one of OpenAI's batches, where each is answered at once. */
@@ -769,13 +774,14 @@ static int open_batch(struct request *r, struct err *err)
     return check_url(r, err);
 }
 
-int request_open(struct request *r, const char *line, size_t len, bool lenient, struct err *err)
+int request_open(struct request *r, const char *line, size_t len, unsigned flags, struct err *err)
 {
     *r = (struct request){0};
     if (parse_line(line, len, &r->line, &r->big_seed, err) < 0)
         return -1;
     r->root = r->line;
-    r->lenient = lenient;
+    r->lenient = flags & REQUEST_LENIENT;
+    r->openai = flags & REQUEST_OPENAI;
     r->n_choices = 1;
     r->id = json_object_get(r->root, "id");
     const bool batch =
@@ -815,6 +821,8 @@ int request_apply(struct request *r, struct err *err)
         if (given.member && !json_is_null(value) && set_member(r, &given, err) < 0)
             return -1;
     }
+    r->include_usage =
+        json_is_true(json_object_get(json_object_get(r->root, "stream_options"), "include_usage"));
     if (check_logprobs(r, err) < 0)
         return -1;
     if (json_is_true(r->continue_final_message) && json_is_true(r->add_generation_prompt))

@@ -49,7 +49,8 @@ struct request {
     bool is_chat;                    /* had messages, which have been dropped */
     bool batch;                      /* the line is one of a batch of OpenAI's */
     bool openai;                     /* has members that only OpenAI's requests have: n is n_choices */
-    bool stream;                     /* report text as it is generated */
+    bool stream;                     /* report text as it is generated, */
+    bool include_usage;              /* and the numbers of tokens at the end, in OpenAI's form */
     bool openai_logprobs;            /* report gen.logprobs in OpenAI's form, */
     size_t top_logprobs;             /* with that many alternatives */
     uint64_t big_seed;               /* stands for REQUEST_BIG_SEED, unless 0 */
@@ -60,10 +61,18 @@ struct request {
     struct logit_bias *bias; /* owned storage of sampling.bias, or NULL */
 };
 
-/* Parses a line: an object of known fields, each under only one of its names. `lenient` ignores
- * unknown fields. After an error `id` is set if found, and request_close() must be called. */
-int request_open(struct request *request, const char *line, size_t len, bool lenient,
+enum {
+    REQUEST_LENIENT = 1, /* unknown members are ignored */
+    REQUEST_OPENAI = 2   /* it is one of OpenAI's, whatever members it has */
+};
+
+/* Parses a line: an object of known fields, each under only one of its names. After an error `id` is set if found, and
+ * request_close() must be called. */
+int request_open(struct request *request, const char *line, size_t len, unsigned flags,
                  struct err *err) MUST_USE;
+
+/* Fails unless the request is one for this URL of OpenAI's. */
+int request_check_url(const struct request *request, const char *url, struct err *err) MUST_USE;
 
 /* Fails if a request to cancel others has members that it has no use for, unless `lenient`. */
 int request_check_cancel(const struct request *request, bool lenient, struct err *err) MUST_USE;

@@ -1,6 +1,7 @@
 /* From a parsed request to what the generation loop takes: settings, prompt, constraint, adapters, choices. */
 #include "serve/request_line.h"
 
+#include "base/number.h"
 #include "base/text_util.h"
 #include "model/lora/lora.h"
 
@@ -275,18 +276,37 @@ static void use_stored_breakers(const struct serve *serve, struct request *reque
     request->breakers_given = true;
 }
 
-static int read_settings(const struct serve *serve, struct request_line *line, struct err *err)
+/* In OpenAI's form a seed alone makes the random numbers, whichever line has it. */
+static int read_seed(const struct serve *serve, struct gen_request *gen, const json_t *given,
+                     struct err *err)
+{
+    const struct serve_options *o = &serve->options;
+    const bool none = !given || json_is_null(given);
+    if (!o->openai || serve->snapshot || (none && !o->service))
+        return 0;
+    gen->stream = 0;
+    gen->seed_drawn = gen->seed_drawn || (none && !o->given.seed);
+    return none && !o->given.seed ? seed_draw(&gen->seed, err) : 0;
+}
+
+static int read_settings(const struct serve *serve, struct request_line *line,
+                         const volatile sig_atomic_t *cancelled, struct err *err)
 {
     struct request *request = &line->request;
     request->gen = serve_request(serve, &line->prompt);
-    request->gen.line = request->gen.stream = line->number;
-    request->gen.cancelled = &line->cancelled;
+    request->gen.line = serve->options.service ? GENERATE_NO_LINE : line->number;
+    request->gen.stream = line->number;
+    request->gen.cancelled = cancelled ? cancelled : &line->cancelled;
     if ((serve->snapshot ? read_origin(serve, line, err)
                          : resume_sampling(&serve->options.given, sampling_defaults_of(serve, request),
                                            NULL, 0, &request->sampling, err)) < 0)
         return -1;
     use_stored_breakers(serve, request);
-    return request_apply(request, err);
+    if (request_apply(request, err) < 0 ||
+        read_seed(serve, &request->gen, json_object_get(request->root, "seed"), err) < 0)
+        return -1;
+    request->gen.n = size_min(request->gen.n, serve->options.most_tokens);
+    return 0;
 }
 
 int request_line_prepare(struct line_queue *queue, struct request_line *line,
@@ -298,9 +318,9 @@ int request_line_prepare(struct line_queue *queue, struct request_line *line,
         return -1;
     if (request->cancel)
         return 0;
-    if (read_settings(serve, line, err) < 0 || check_choices(serve, request, err) < 0 ||
-        read_constraint(serve, line, err) < 0 || read_breakers(serve, line, err) < 0 ||
-        read_lora(serve, line, err) < 0)
+    if (read_settings(serve, line, input->cancelled, err) < 0 ||
+        check_choices(serve, request, err) < 0 || read_constraint(serve, line, err) < 0 ||
+        read_breakers(serve, line, err) < 0 || read_lora(serve, line, err) < 0)
         return -1;
     if (input->prompt)
         request_set_prompt(request, input->prompt);

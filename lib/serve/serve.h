@@ -15,11 +15,16 @@ struct given_settings {
 
 /* Defaults of requests, and how to read prompts; pointers are borrowed. */
 struct serve_options {
-    struct gen_request request;      /* without `ids` */
-    bool chat;                       /* prompts are user messages of a chat */
-    bool parse_special;              /* parse special tokens spelled in prompts */
-    bool parse_special_in_chat;      /* parse special tokens spelled in messages */
-    bool lenient;                    /* ignore unknown JSON fields of requests */
+    struct gen_request request; /* without `ids` */
+    bool chat;                  /* prompts are user messages of a chat */
+    bool parse_special;         /* parse special tokens spelled in prompts */
+    bool parse_special_in_chat; /* parse special tokens spelled in messages */
+    bool lenient;               /* ignore unknown JSON fields of requests */
+    bool openai;                /* answers have OpenAI's form; a seed alone makes the random numbers */
+    /* Requests are those of clients, not lines of an input: errors name no line, the run has no hash, and a seed is
+     * drawn for requests without one, unless the run has one. */
+    bool service;
+    size_t most_tokens;              /* that a request may ask for; GENERATE_NO_LIMIT */
     struct given_settings given;     /* sampling settings and seed that the user gave */
     struct sampler_options sampling; /* sampling settings of the run */
     /* defaults that given settings and those of snapshots override: of texts; of chats; of requests of chats that give a temperature */
@@ -46,7 +51,8 @@ struct serve {
     const struct gen_watch *watch; /* of all requests; NULL: none */
     /* Tokens of entries that the session's sequences have, see generate_cached(); NULL: none */
     struct ids *cached;
-    int64_t created; /* when answers in OpenAI's form were made: seconds since 1970 */
+    const char *name; /* of the model, for requests that give it none; NULL: its path */
+    int64_t created;  /* when answers in OpenAI's form were made: seconds since 1970 */
 };
 
 /* Opens what requests share, with the program's defaults; the caller sets session, chat.options and what else it has. Once
@@ -76,12 +82,18 @@ struct serve_input {
     uint64_t number;             /* index of the input line, from 0 */
     bool cancels;                /* no request: that of this number is cancelled */
     const struct prompt *prompt; /* NULL: in the line */
+    const char *url; /* OpenAI's, for which the request is; NULL: the line says so, or any */
+    const char *id;  /* in place of the line's own; NULL: that one */
+    const volatile sig_atomic_t
+        *cancelled; /* gen_request.cancelled; NULL: lines that cancel others set it */
 };
 
 struct serve_result {
     uint64_t number; /* index of the input line */
     bool failed;
-    struct hash logits_hash; /* zero if no token was generated */
+    struct hash logits_hash;                /* zero if no token was generated */
+    int status;                             /* of HTTP */
+    size_t n_prompt, n_cached, n_generated; /* tokens */
 };
 
 /* Which result is passed on as it is. */
@@ -96,7 +108,7 @@ struct serve_io {
     /* Reads the next request: GEN_REQUEST, GEN_END, GEN_LATER (only without `wait`), or -1. */
     int (*next)(void *arg, bool wait, struct serve_input *input, struct err *err);
     /* Writes an event of a request that is not complete, at once; takes ownership of `text`. */
-    int (*event)(void *arg, struct buf *text, struct err *err);
+    int (*event)(void *arg, uint64_t number, struct buf *text, struct err *err);
     bool can_cancel;          /* requests may cancel others */
     foreign_members *ignored; /* gets those that requests have; NULL: nobody asks */
     /* Writes a result; takes ownership of `text`, the result line. */

@@ -18,19 +18,34 @@ static json_t *all_choices(const struct request_line *line, struct err *err)
     return json_or_null(list, rc, err);
 }
 
-/* The result of a request of a batch, all of whose choices have ended well. */
-static int batch_line(const struct line_queue *queue, const struct request_line *line, struct buf *text,
+/* The result in OpenAI's form of a request all of whose choices have ended well. If it streams, the choices are out
+ * already. */
+static int put_answer(const struct line_queue *queue, const struct request_line *line, struct buf *text,
                       struct err *err)
 {
-    const char *model = json_string_value(json_object_get(line->request.root, "model"));
-    const struct openai_answer answer = {.number = line->number,
-                                         .id = line->id,
-                                         .chat = line->request.is_chat,
-                                         .model = model ? model : queue->serve->model->path,
-                                         .created = queue->serve->created,
-                                         .n_prompt = line->n_prompt,
-                                         .n_generated = line->n_generated};
-    return openai_batch_line(&answer, openai_body(&answer, all_choices(line, err), err), text, err);
+    const struct openai_answer answer = line_queue_answer(queue, line);
+    if (!line->request.stream)
+        return openai_put(&answer, all_choices(line, err), text, err);
+    return line->request.include_usage ? openai_put_chunk(&answer, json_array(), true, text, err) : 0;
+}
+
+/* Writes a chunk of a choice: what `piece` has, or how the choice ended. */
+static int put_piece(struct line_queue *queue, struct choice *choice, const struct gen_result *piece,
+                     bool last, struct err *err)
+{
+    const struct request_line *line = choice->line;
+    const struct logprob_form form = {line->request.openai_logprobs, line->request.top_logprobs};
+    const struct openai_answer answer = line_queue_answer(queue, line);
+    struct buf event = {0};
+    json_t *one = openai_piece(queue->serve->model->tok, line->request.is_chat, choice->index,
+                               !choice->streamed, piece, last, form, err);
+    choice->streamed = true;
+    if (openai_put_chunk(&answer, json_or_null(json_pack("[o]", one), one ? 0 : -1, err), false, &event,
+                         err) < 0) {
+        buf_release(&event);
+        return -1;
+    }
+    return queue->io->event(queue->io->arg, line->number, &event, err);
 }
 
 /* Writes the result of a request whose choices have ended, but for those that will not: a failure if none has a
@@ -42,9 +57,9 @@ static int end_line(struct line_queue *queue, struct request_line *line, struct 
     bool any = false;
     for (size_t i = 0; i < line->n_choices; i++)
         any = any || line->choice[i].result;
-    if (!any || (failure && line->batch))
+    if (!any || (failure && line_queue_is_openai(queue, line)))
         return line_queue_fail(queue, line, failure, err);
-    const int rc = line->batch           ? batch_line(queue, line, &text, err)
+    const int rc = line_queue_is_openai(queue, line) ? put_answer(queue, line, &text, err)
                    : line->n_choices > 1 ? choices_line(line->id, line->number, all_choices(line, err),
                                                         failure, &text, err)
                                          : result_put_line(line->id, line->choice->result, &text, err);
@@ -83,15 +98,21 @@ static void keep_choice(const struct line_queue *queue, struct choice *choice,
     struct err why;
     if (result->finish != FINISHED_ERROR || result->n_ids) {
         choice->result =
-            line->batch ? openai_choice(tok, line->request.is_chat, choice->index, result, form, &why)
-                        : result_choice(tok, index, result, form, &why);
+            line_queue_is_openai(queue, line)
+                ? openai_choice(tok, line->request.is_chat, choice->index, result, form, &why)
+                : result_choice(tok, index, result, form, &why);
         error = choice->result ? error : &why;
     }
     if (error && !line->n_failed++)
         line->failure = *error;
     line->n_prompt = result->n_prompt;
+    if (choice->index == 0)
+        line->n_cached = result->n_cached;
     line->n_generated += result->n_ids;
-    line->logits_hash = result->logits_hash;
+    if (result->request->line == GENERATE_NO_LINE)
+        hash_sum(&line->logits_hash, &result->logits_hash);
+    else
+        line->logits_hash = result->logits_hash;
 }
 
 static int end_choice(void *arg, const struct gen_result *result, struct err *err)
@@ -105,6 +126,11 @@ static int end_choice(void *arg, const struct gen_result *result, struct err *er
         rc = take_choice(queue, choice, result, err);
     else
         keep_choice(queue, choice, result);
+    if (!takes && line->request.stream && line_queue_is_openai(queue, line) && choice->result &&
+        !result->error)
+        rc = put_piece(queue, choice, &(struct gen_result){.finish = result->finish}, true, err);
+    if (rc < 0)
+        return -1;
     if (last && takes)
         line_queue_drop(queue, line);
     else if (last)
@@ -139,24 +165,38 @@ static int read_ahead(struct line_queue *queue, struct err *err)
     return 0;
 }
 
-static int report_progress(void *arg, const struct gen_request *request, const char *text, size_t len,
-                           const uint32_t *ids, size_t n_ids, struct err *err)
+/* Writes the new text of a choice as an event. */
+static int put_event(struct line_queue *queue, struct choice *choice, const struct gen_result *more,
+                     struct err *err)
+{
+    const struct serve_io *io = queue->io;
+    const struct request_line *line = choice->line;
+    struct buf event = {0};
+    if (line_queue_is_openai(queue, line))
+        return more->text_len || (more->n_best && more->n_ids)
+                   ? put_piece(queue, choice, more, false, err)
+                   : 0;
+    return more->text_len && (result_event(line->id, line->n_choices > 1 ? choice->index : SIZE_MAX,
+                                           more->text, more->text_len, &event, err) < 0 ||
+                              io->event(io->arg, line->number, &event, err) < 0)
+               ? -1
+               : 0;
+}
+
+static int report_progress(void *arg, const struct gen_result *more, struct err *err)
 {
     struct line_queue *queue = arg;
     const struct serve_io *io = queue->io;
-    const struct choice *choice = request->user;
+    struct choice *choice = more->request->user;
     struct request_line *line = choice->line;
     const struct serve_choice which = {line->number, choice->index, line->n_choices};
-    struct buf event = {0};
     if (io->progress) {
-        const int rc = io->progress(io->arg, &which, text, len, ids, n_ids, err);
+        const int rc =
+            io->progress(io->arg, &which, more->text, more->text_len, more->ids, more->n_ids, err);
         line->cancelled = line->cancelled || rc > 0;
         return rc < 0 ? -1 : 0;
     }
-    if (line->request.stream && len &&
-        (result_event(line->id, line->n_choices > 1 ? choice->index : SIZE_MAX, text, len, &event,
-                      err) < 0 ||
-         io->event(io->arg, &event, err) < 0))
+    if (line->request.stream && put_event(queue, choice, more, err) < 0)
         return -1;
     return io->can_cancel ? read_ahead(queue, err) : 0;
 }

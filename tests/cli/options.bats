@@ -2,6 +2,7 @@
 load ../helper
 
 PROGRAMS='bmc-gen bmc-spec bmc-convert bmc-prof bmc-tune'
+[ ! -x "$BMC_BIN/bmc-serve" ] || PROGRAMS+=' bmc-serve'
 
 setup_file() {
     export BMC_SEED=${BMC_SEED:-$RANDOM}

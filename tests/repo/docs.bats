@@ -8,6 +8,8 @@ load ../quick
 ROOT=${BATS_TEST_DIRNAME%/tests/*}
 BMC_BIN=$(cd "${BMC_BIN:-$ROOT/bin}" && pwd)
 export BMC_BIN
+PROGRAMS="bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune"
+[ ! -x "$BMC_BIN/bmc-serve" ] || PROGRAMS="$PROGRAMS bmc-serve"
 export LC_ALL=C.UTF-8
 unset BMC_ISA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
 export BMC_CONFIG=none XDG_CONFIG_HOME=/nowhere # no configuration and no tuned profile of this account
@@ -16,7 +18,7 @@ export BMC_CONFIG=none XDG_CONFIG_HOME=/nowhere # no configuration and no tuned 
 setup_file() {
     local tree=$BATS_FILE_TMPDIR/tree
     mkdir -p "$tree/bin" "$tree/models.d"
-    cp "$BMC_BIN/bmc-gen" "$BMC_BIN/bmc-convert" "$BMC_BIN/bmc-prof" "$BMC_BIN/bmc-spec" "$BMC_BIN/bmc-tune" "$tree/bin"
+    for program in $PROGRAMS; do cp "$BMC_BIN/$program" "$tree/bin"; done
     for name in families shapes chat grimm grimm-draft grimm-pard grimm-eagle grimm-eagle3 grimm-mtp; do
         ln -s "$ROOT/models.d/$name" "$tree/models.d/$name"
     done
@@ -78,7 +80,7 @@ options_in_zsh() { grep -oE "^    '[*]?--[a-z-]+" "$ROOT/completions/_$1" | grep
 options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1.fish" | sort; }
 
 @test "--help, man page and completions list the same options" {
-    for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do
+    for program in $PROGRAMS; do
         options_in_help "$program" >help
         [ "$(wc -l <help)" -ge 13 ]
         for where in man bash zsh fish; do
@@ -90,7 +92,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 }
 
 @test "help texts have the values of defaults, not the names of their macros" {
-    for program in bmc-gen bmc-spec bmc-convert bmc-prof bmc-tune; do
+    for program in $PROGRAMS; do
         "$BMC_BIN/$program" --help
     done | grep -oE '\b[A-Z]+_[A-Z_]+\b' | sort -u >names
     printf '%s\n' BMC_ISA BMC_MODEL XDG_CONFIG_HOME | diff - names
@@ -100,7 +102,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 pages() { cd "$ROOT" && find CONTRIBUTING.md lib cmd tests/README.md -name '*.md' | sort; }
 
 @test "options named in README, CONTRIBUTING and the pages of extensions exist" {
-    for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do options_in_help "$program"; done | sort -u >known
+    for program in $PROGRAMS; do options_in_help "$program"; done | sort -u >known
     # shellcheck disable=SC2046 # names without blanks
     # Except those of pkg-config.
     sed 's/\$(pkg-config[^)]*)//' "$ROOT/README.md" $(pages | sed "s|^|$ROOT/|") |
@@ -113,7 +115,7 @@ pages() { cd "$ROOT" && find CONTRIBUTING.md lib cmd tests/README.md -name '*.md
 }
 
 @test "completions are valid for their shells" {
-    for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do
+    for program in $PROGRAMS; do
         bash -n "$ROOT/completions/$program.bash"
         if command -v zsh; then zsh -n "$ROOT/completions/_$program"; fi
         if command -v fish; then XDG_CONFIG_HOME=$PWD fish -n "$ROOT/completions/$program.fish"; fi
@@ -361,6 +363,10 @@ run_page() {
 @test "examples of bmc-prof(1) run" { run_page bmc-prof.1; }
 @test "examples of bmc-tune(1) run" { run_page bmc-tune.1; }
 @test "examples of bmc-spec(1) run" { run_page bmc-spec.1; }
+@test "examples of bmc-serve(1) run" {
+    [ -x "$BMC_BIN/bmc-serve" ] || skip "bmc-serve is not built: libmicrohttpd is missing"
+    run_page bmc-serve.1;
+}
 @test "examples of bmc(7) run" { run_page bmc.7; }
 @test "examples of bmc-model(5) run" { run_page bmc-model.5; }
 @test "examples of bmc-kv(5) run" { run_page bmc-kv.5; }

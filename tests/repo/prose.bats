@@ -7,6 +7,7 @@ load ../quick
 ROOT=${BATS_TEST_DIRNAME%/tests/*}
 BMC_BIN=$(cd "${BMC_BIN:-$ROOT/bin}" && pwd)
 PROGRAMS="bmc-gen bmc-spec bmc-convert bmc-prof bmc-tune"
+[ ! -x "${BMC_BIN:-bin}/bmc-serve" ] || PROGRAMS="$PROGRAMS bmc-serve"
 
 prose() { perl "$ROOT/tests/prose.pl" "$@"; }
 
