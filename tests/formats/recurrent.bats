@@ -70,6 +70,22 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
     done
 }
 
+@test "contexts that shift: recomputed, they go on as a prompt of the tokens that are kept; windows roll alike in any chunks" {
+    local prompt="5 9 13 17 21 25 29 33 37 41 45 49 53 57 61 65 69 73 77 81 85 89 93 97 101 105 109 113 117 121 125 129 133 137 141 145 149 153 157 161"
+    for name in lfm2 qwen35-moe falcon-h1; do
+        gen() { bmc-gen -q -m "$(model $name)" --ignore-eos --ids --stats stats.json "$@"; }
+        # shellcheck disable=SC2207
+        all=($prompt $(gen --prompt-ids "$prompt" -n 60 -c 64 --kv shift --context-shift recompute --keep 4))
+        # Of 65 tokens, the first 4 and the last (64 - 4) / 2 before the newest remain.
+        assert_equal "$name: $(gen --prompt-ids "${all[*]:0:4} ${all[*]:34:31}" -n 25)" "$name: ${all[*]:65:25}"
+        for chunk in 512 7; do
+            gen --prompt-ids "$prompt $prompt" -n 40 -c 64 --kv shift:S=48,slack=1 --chunk $chunk >rolled
+            [ $chunk -eq 7 ] || want="$(<rolled) $(jq -r .logits_hash stats.json)"
+            assert_equal "$name: $(<rolled) $(jq -r .logits_hash stats.json)" "$name: $want"
+        done
+    done
+}
+
 @test "batches with common prefixes have the results of single requests" {
     for name in lfm2 qwen35-moe falcon-h1; do
         jq -nc --arg long "$LONG" 'range(8) | {id: ., prompt: ($long[0:(30 + 9 * (. % 4))] + ("" | . + (["a", "b", "c"][. | length]))), n: 12}' >requests

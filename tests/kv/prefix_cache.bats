@@ -358,16 +358,29 @@ renew() {
     jq -e '.prefix_cache_hit_tokens <= 32' stats.json >/dev/null || fail "$(<stats.json)"
 }
 
-@test "20 processes with one beginning compute it once; those that are killed stop nobody" {
+@test "recurrent states that no prompt has been continued from are evicted before the KV entries of those in use" {
+    local name=qwen35-moe cache=cache,size=100K,states=64
+    # 13 blocks of 2304 bytes, states of 12672 at 64, 128, 192, 208; then 5 blocks, states at 64 and 80
+    found 0 --prompt-ids "$(few 210 a)" -n 1
+    found 208 --prompt-ids "$(few 210 a)" -n 1
+    found 0 --prompt-ids "$(few 80 b)" -n 1
+    assert_equal "$("$BMC_BIN/bmc-prof" prefix-cache cache --format json | jq -c '.rows[0] | [.blocks, .states, .block_bytes, .evicted_blocks]')" '[18,4,92160,2]'
+    found 208 --prompt-ids "$(few 210 a)" -n 1
+    found 64 --prompt-ids "$(few 80 b)" -n 1
+}
+
+# race MODEL: 20 processes, and 6 that are killed, with one beginning of 960 tokens.
+race() {
     local i computed=0
-    begin=$(ids 960 begin)
+    rm -rf cache
+    begin=$(few 960 begin)
     jq -nc --arg begin "$begin" '($begin | [splits(" +") | select(. != "") | tonumber]) as $ids | range(1; 21) | {ids: ($ids + [100 + ., 7, 8]), n: 3}' >in
-    ok gen --jsonl -f in
+    ok bmc-gen -q -m "$1" --ignore-eos --jsonl -f in
     jq -r .text <<<"$output" >want
     assert_equal "$(wc -l <want)" 20
     pids=()
     for i in {21..26} {1..20}; do
-        "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --ignore-eos -t 1 --prompt-ids "$begin $((100 + i)) 7 8" -n 3 --prefix-cache cache \
+        "$BMC_BIN/bmc-gen" -q -m "$1" --ignore-eos -t 1 --prompt-ids "$begin $((100 + i)) 7 8" -n 3 --prefix-cache cache,states=64 \
             --chunk 64 --stats stats-$i >out-$i 2>err-$i &
         pids[i]=$!
         [ $i -ne 26 ] || wait_until compgen -G 'cache/*.kvblock' >/dev/null
@@ -384,13 +397,18 @@ renew() {
     # 60 blocks of 16 tokens; 3 tokens behind them in each of 20 processes
     [ "$(find cache -name '*.kvblock' | wc -l)" -eq 60 ]
     [ $computed -le $((960 + 20 * 3)) ] || fail "$computed tokens were computed"
-    ok gen --prompt-ids "$begin 101 7 8" -n 3
+    ok bmc-gen -q -m "$1" --ignore-eos --stats stats.json --prompt-ids "$begin 101 7 8" -n 3
     hash=$(jq -r .logits_hash stats.json)
     assert_equal "$hash" "$(jq -r .logits_hash stats-1)"
-    ok gen --prompt-ids "$begin 101 7 8" -n 3 --prefix-cache cache
+    ok bmc-gen -q -m "$1" --ignore-eos --stats stats.json --prompt-ids "$begin 101 7 8" -n 3 --prefix-cache cache
     assert_equal "$(jq -r .logits_hash stats.json)" "$hash"
-    assert_equal "$(ls -A cache | grep -v 'kvblock$' | xargs)" 'lock stats' # no unfinished file
+    assert_equal "$(find cache -type f ! -name '*.kvblock' ! -name '*.kvstate' -printf '%f\n' | sort | xargs)" 'lock stats' # no unfinished file
     # Those that ended have counted unless others held the counters for 20 ms, of the killed ones perhaps some.
     assert_equal "$("$BMC_BIN/bmc-prof" prefix-cache cache --format json | jq -c '.rows[0] | [.blocks, .lookups >= 11, .lookups <= 27, .lookup_tokens == 963 * .lookups, .hit_tokens <= .lookup_tokens - 3 * .lookups]')" '[60,true,true,true,true]'
     assert_equal "$(jq .prefill_tokens stats.json)" 3
+}
+
+@test "20 processes with one beginning compute it once; those that are killed stop nobody" {
+    race "$(model grimm)"
+    race "$BATS_FILE_TMPDIR/qwen35-moe.bmc"
 }

@@ -270,16 +270,19 @@ static int write_all(int fd, const char *from, size_t bytes)
  * not to be removed. */
 static int open_temporary(struct kvblock_folder *f, char name[NAME_SIZE])
 {
+    struct stat st;
     int fd = -1;
     for (int try = 0; try < 100 && fd < 0; try++) {
         snprintf(name, NAME_SIZE, KVBLOCK_TEMPORARY "%ld-%zu", (long)getpid(), f->n_temporary++);
         fd = openat(f->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd < 0 && errno != EEXIST)
             return -1;
-    }
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
-        close(fd); /* another process has just taken it for a leftover */
-        fd = -1;
+        /* another process may take it for a leftover before it is locked */
+        if (fd >= 0 && ((flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) ||
+                        (fstat(fd, &st) == 0 && !st.st_nlink))) {
+            close(fd);
+            fd = -1;
+        }
     }
     return fd;
 }
