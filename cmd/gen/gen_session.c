@@ -399,9 +399,13 @@ static int set_chat(struct gen *gen, struct err *err)
     to->models_dir = models_dir;
     to->system = o->system;
     to->variables = gen->template_variables;
-    if (find_time(&to->now, &gen->now, err) < 0 ||
-        (o->chat_format && cli_models_dir(models_dir, sizeof models_dir, err) < 0))
+    if (find_time(&to->now, &gen->now, err) < 0)
         return -1;
+    if (cli_models_dir(models_dir, sizeof models_dir, err) < 0) {
+        if (o->chat_format)
+            return -1;
+        to->models_dir = NULL; /* only formats of tool calls are missing */
+    }
     return o->chat ? chat_prompts_open(&gen->serve.chat, err) : 0;
 }
 

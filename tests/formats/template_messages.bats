@@ -131,13 +131,40 @@ END
     echo '{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":{}}}]},{"role":"user","content":"r"}],"tools":[{"type":"function","function":{"name":"f"}}],"documents":[{"text":"d"}],"chat_template_kwargs":{"x":1,"deep":true,"y":2}}' >request
     cat request request >twice
     mv twice request
+    assert_equal "$(rendered '{{ messages[0].role }}{{ y }}')" $'system2\nsystem2'
+    command jq -c 'del(.tools)' request >without
+    mv without request
     assert_equal "$(rendered '{{ messages[0].content }}{{ y }}')" $'q2\nq2'
-    assert_equal "$(cat notes)" 'bmc-gen: t.jinja: the chat template does not use "tools": the model does not see them
+    assert_equal "$(sort -u notes)" "$(sort <<'END'
+bmc-gen: t.jinja: the chat template does not use "tools": a system prompt describes them, and asks for calls as JSON in <tool_call> tags
 bmc-gen: t.jinja: the chat template does not use "tool_calls" of messages: the model does not see them
 bmc-gen: t.jinja: the chat template does not use "documents": the model does not see them
-bmc-gen: t.jinja: the chat template does not use "x", "deep" of "chat_template_kwargs"'
+bmc-gen: t.jinja: the chat template does not use "x", "deep" of "chat_template_kwargs"
+END
+)"
     rm notes
+    command jq -c '. + {tools: [{type: "function", function: {name: "f"}}]}' request >with
+    mv with request
     assert_equal "$(rendered '{% for t in tools %}{{ t.function.name }}{% endfor %}{{ documents | length }}{{ x }}{{ deep }}{{ y }}{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}' | head -n 1)" 'f11True2{}'
     assert_equal "$(rendered '{{ tools | length }}{{ documents is defined }}{{ x }}{{ deep }}{{ y }}{% for m in messages %}{{ m.tool_calls | length }}{% endfor %}' '{{ tools is defined }}{{ documents }}{{ x }}{{ deep }}{{ y }}{{ messages[1].tool_calls is defined }}' | sort -u | wc -l)" 2
     assert_equal "$(cat notes)" ''
+}
+
+@test "a template that knows no tools gets them as text, with earlier calls and results" {
+    echo '{"messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"q"},{"role":"assistant","content":"Hm.","tool_calls":[{"function":{"name":"f","arguments":"{\"a\": \"x\"}"}},{"function":{"name":"g","arguments":{"b":2}}}]},{"role":"tool","content":"one"},{"role":"tool","content":"two"},{"role":"user","content":"r"}],"tools":[{"type":"function","function":{"name":"f"}}]}' >request
+    local all
+    all=$(rendered '{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}')
+    [[ $all == '[system|Be kind.'*'{"type": "function", "function": {"name": "f"}}'*'<tool_call>'*'][user|q]'* ]] || fail "$all"
+    assert_equal "[assistant${all#*\[assistant}" '[assistant|Hm.
+<tool_call>
+{"name": "f", "arguments": {"a": "x"}}
+</tool_call>
+<tool_call>
+{"name": "g", "arguments": {"b": 2}}
+</tool_call>][user|<tool_response>
+one
+</tool_response>
+<tool_response>
+two
+</tool_response>][user|r]'
 }

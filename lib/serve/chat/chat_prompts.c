@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "model/chat_registry.h"
 #include "serve/chat/chat_template.h"
+#include "serve/chat/tool_prompt.h"
 #include "text/utf8.h"
 
 /* Adds the model's own tokens to `variables`, else its BOS and EOS. */
@@ -21,6 +22,20 @@ static int add_own_tokens(const struct chat *chat, const struct buf *bos, const 
     if (rc == 0 && !chat_token(chat, "eos_token") && eos->len)
         rc = json_put(variables, "eos_token", json_text(eos->data, eos->len), err);
     return rc;
+}
+
+/* Opens the format of tool calls of a template, or the one that prompts ask for if it has none; NULL: of a chat format. */
+static int open_tools(struct chat_prompts *p, const char *text, struct err *err)
+{
+    char folder[4096];
+    const char *models = p->options.models_dir;
+    if (!models || snprintf(folder, sizeof folder, "%s/tools", models) >= (int)sizeof folder ||
+        !file_is_folder(folder))
+        return 0;
+    const int found = text ? tool_format_find(&p->tools, models, text, strlen(text), err) : 0;
+    if (found)
+        return found < 0 ? -1 : 0;
+    return tool_format_open(&p->tools, models, "hermes", err);
 }
 
 /* Opens a Jinja template: its text, that for conversations with tools or NULL, and its name; NULL: that of
@@ -42,7 +57,7 @@ static int open_jinja(struct chat_prompts *p, const char *text, const char *tool
     if (rc == 0)
         rc = chat_template_open(&p->jinja, text ? text : chat_template_text(&p->format), tools, name,
                                 json_incref(variables), err);
-    return rc;
+    return rc < 0 ? -1 : open_tools(p, tools ? tools : text, err);
 }
 
 static int open_jinja_file(struct chat_prompts *p, struct err *err)
@@ -237,7 +252,13 @@ void chat_prompts_close(struct chat_prompts *p)
     chat_template_close(&p->jinja);
     chat_release(&p->format);
     ids_release(&p->delimiters);
+    tool_format_release(&p->tools);
     *p = (struct chat_prompts){.model = p->model, .options = p->options};
+}
+
+const struct tool_format *chat_prompts_tools(const struct chat_prompts *p)
+{
+    return p->tools.name ? &p->tools : NULL;
 }
 
 struct turn_end chat_prompts_turn_end(const struct chat_prompts *p)
@@ -331,6 +352,25 @@ static int check_format(const struct chat_prompts *p, const struct conversation 
     return 0;
 }
 
+/* True if a conversation has tools of which the template says nothing, and which can be described instead. */
+static bool describes_tools(const struct chat_prompts *p, const struct conversation *c)
+{
+    const struct template_traits *traits;
+    return json_array_size(c->tools) && chat_prompts_tools(p) &&
+           (p->by_format || !jinja_names(chat_template_of(&p->jinja, c, &traits), "tools"));
+}
+
+/* The messages behind the run's system prompt. The caller releases them. */
+static json_t *with_system(const char *text, const json_t *messages, struct err *err)
+{
+    json_t *system = json_pack("{ssss}", "role", "system", "content", text), *list = json_array();
+    int rc =
+        system ? json_push(list, system, err) : err_set(err, "--system: the text is not valid UTF-8");
+    if (rc == 0 && json_array_extend(list, (json_t *)(uintptr_t)messages) < 0)
+        rc = err_no_memory(err, "messages");
+    return json_or_null(list, rc, err);
+}
+
 /* Renders by the template: the run's system prompt begins a conversation that has none. One that continues
  * under a format has had it. */
 static int render_jinja(const struct chat_prompts *p, const struct conversation *c, bool continues,
@@ -339,23 +379,24 @@ static int render_jinja(const struct chat_prompts *p, const struct conversation 
     const char *role = role_of(json_array_get(c->messages, 0));
     const bool has_system = strcmp(role, "system") == 0 || strcmp(role, "developer") == 0;
     struct conversation whole = *c;
-    AUTO(json_auto) json_t *messages = NULL;
-    int rc = p->by_format ? check_format(p, c, err) : 0;
+    AUTO(json_auto) json_t *messages = NULL, *described = NULL;
     if (!whole.variables && !p->by_format)
         whole.variables = p->options.variables;
-    if (rc == 0 && p->options.system && !has_system && json_array_size(c->messages) &&
+    if (p->options.system && !has_system && json_array_size(c->messages) &&
         !(p->by_format && continues)) {
-        json_t *system = json_pack("{ssss}", "role", "system", "content", p->options.system);
-        messages = json_array();
-        rc = system ? json_push(messages, system, err)
-                    : err_set(err, "--system: the text is not valid UTF-8");
-        if (rc == 0 && json_array_extend(messages, (json_t *)(uintptr_t)c->messages) < 0)
-            rc = err_no_memory(err, "messages");
-        whole.messages = messages;
+        whole.messages = messages = with_system(p->options.system, c->messages, err);
+        if (!messages)
+            return -1;
     }
-    if (rc == 0)
-        rc = (continues ? chat_template_continue : chat_template_render)(&p->jinja, &whole, out, err);
-    return rc;
+    if (describes_tools(p, c)) {
+        whole.messages = described = tool_prompt_messages(whole.messages, c->tools, err);
+        whole.tools = NULL;
+        if (!described)
+            return -1;
+    }
+    if (p->by_format && check_format(p, &whole, err) < 0)
+        return -1;
+    return (continues ? chat_template_continue : chat_template_render)(&p->jinja, &whole, out, err);
 }
 
 /* The names of variables that the template does not read, as a list for messages. */
@@ -398,9 +439,11 @@ static int note_ignored(const struct chat_prompts *p, const struct conversation 
         bool ignored;
         const char *what;
     } kinds[] = {
-        {json_array_size(c->tools) && !jinja_names(template, "tools"),
+        {describes_tools(p, c), "\"tools\": a system prompt describes them, and asks for calls as "
+                                "JSON in <tool_call> tags"},
+        {json_array_size(c->tools) && !describes_tools(p, c) && !jinja_names(template, "tools"),
          "\"tools\": the model does not see them"},
-        {has_calls(c->messages) && traits->drops_calls,
+        {has_calls(c->messages) && traits->drops_calls && !describes_tools(p, c),
          "\"tool_calls\" of messages: the model does not see them"},
         {json_array_size(c->documents) && !jinja_names(template, "documents"),
          "\"documents\": the model does not see them"},
@@ -433,7 +476,7 @@ static int render_messages(const struct chat_prompts *p, const struct conversati
     }
     int rc = render_jinja(p, &joined, continues, out, err);
     json_decref(messages);
-    return rc == 0 && !p->by_format ? note_ignored(p, c, err) : rc;
+    return rc == 0 && (!p->by_format || describes_tools(p, c)) ? note_ignored(p, c, err) : rc;
 }
 
 int chat_prompts_render(const struct chat_prompts *p, const struct conversation *c, unsigned flags,

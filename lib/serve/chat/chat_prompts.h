@@ -5,6 +5,7 @@
 #include "decode/gen_types.h"
 #include "serve/chat/chat_template.h"
 #include "text/chat/chat.h"
+#include "text/tools/tool_format.h"
 
 /* Receives a sentence about each kind of thing that templates ignore, once. */
 struct chat_notes {
@@ -17,7 +18,8 @@ struct chat_options {
     /* name of a chat format or of one of the model's templates, path of a Jinja template or of a .chat
      * file; NULL: the model's own template, else its format */
     const char *format;
-    const char *models_dir;   /* folder of the formats that `format` may name; or NULL */
+    const char *
+        models_dir; /* folder of the formats that `format` may name, and of those of tool calls; or NULL */
     const char *system;       /* for conversations without one; NULL: the template's default */
     const json_t *variables;  /* of the template, for conversations that set none; NULL: none */
     struct chat_notes *notes; /* NULL: notes are dropped */
@@ -38,11 +40,17 @@ struct chat_prompts {
     char *stop[CHAT_ENDS]; /* end-of-turn strings of several tokens */
     size_t n_stops;
     struct ids delimiters; /* the template's tokens; not matched inside messages */
+    /* how tool calls and reasoning are written: the template's format, else "hermes"; its name is NULL if models_dir has
+     * none */
+    struct tool_format tools;
 };
 
 /* Opens the chat template, unless it is open already. */
 int chat_prompts_open(struct chat_prompts *prompts, struct err *err) MUST_USE;
 void chat_prompts_close(struct chat_prompts *prompts);
+
+/* The format of tool calls and reasoning in answers, of an open template; NULL: none is known. */
+const struct tool_format *chat_prompts_tools(const struct chat_prompts *prompts);
 
 /* How an answer ends; borrowed. The template must be open. */
 struct turn_end chat_prompts_turn_end(const struct chat_prompts *prompts);
