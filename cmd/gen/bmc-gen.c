@@ -86,6 +86,7 @@ static const struct usage_rule rules[] = {
     {"format", EXCLUDES, "jsonl", "--format excludes --jsonl, whose results are JSON lines"},
     {"chat", EXCLUDES, "score tokenize detokenize", "--chat goes with generation"},
     {"prefix-cache-mb", NEEDS, "jsonl", NULL},
+    {"openai", EXCLUDES, "score render-chat", NULL},
     {"memory", EXCLUDES, "score tokenize detokenize", "--memory goes with generation"},
     {"render-chat", NEEDS, "chat jsonl", NULL},
     {"render-chat", EXCLUDES,

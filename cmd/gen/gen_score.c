@@ -187,6 +187,7 @@ static int run_text_lines(struct gen *gen, const struct lines_run *run, struct e
     struct lines_progress progress = {.run = run};
     const struct text_lines job = {
         .session = gen->session,
+        .serve = o->embed ? &gen->serve : NULL,
         .io = &run->io,
         .interrupted = &cli_interrupted,
         .plain = !o->jsonl,

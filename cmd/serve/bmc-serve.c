@@ -2,9 +2,11 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/threads.h"
 #include "cli.h"
 #include "gen/gen_opts.h"
 #include "serve/server.h"
+#include "serve/text_lines.h"
 
 #define SERVE_AT(field)     offsetof(struct serve_cli, field)
 #define DEFAULT_PORT        8080
@@ -113,7 +115,7 @@ static void name_model(struct server *server)
 static int generate_all(struct server *server, struct gen_stats *stats, struct err *err)
 {
     enum { MOST_FAILURES = 3 };
-    const struct serve_io io = lane_io(&server->generation);
+    const struct serve_io io = lane_io(&server->lane[GENERATION]);
     uint64_t before = 0;
     int rc = 0;
     for (int failures = 0; failures < MOST_FAILURES && !server->closing;) {
@@ -127,18 +129,64 @@ static int generate_all(struct server *server, struct gen_stats *stats, struct e
     return rc;
 }
 
+static void ignore_progress(void *arg) { (void)arg; }
+
+/* Embeds texts until there are no more; a session that fails is closed. */
+static int embed_all(struct server *server, struct session *session, struct err *err)
+{
+    const struct serve_io io = lane_io(&server->lane[EMBEDDING]);
+    const struct model *model = server->gen->model;
+    struct embed_stats stats = {0};
+    struct text_lines job = {.session = session,
+                             .serve = &server->gen->serve,
+                             .io = &io,
+                             .interrupted = &server->stop,
+                             .parse_special = server->gen->serve.options.parse_special,
+                             .lenient = server->gen->serve.options.lenient,
+                             .progress = ignore_progress,
+                             .normalize = model->config.embed_normalize};
+    return embed_declared(model, &job.pooling, err) < 0 ? -1 : text_lines_embed(&job, &stats, err);
+}
+
+/* The thread of embeddings: it has a session of its own, opened by the first request. */
+static void *run_embeddings(void *arg)
+{
+    struct server *server = arg;
+    struct session *session = NULL;
+    struct session_options options = *session_options(server->gen->session);
+    struct err err;
+    options.prefix_cache_bytes = options.kept_states = options.memory_bytes = 0;
+    options.prefix_store = NULL;
+    while (lane_wait(&server->lane[EMBEDDING])) {
+        if ((!session && session_open(&session, server->gen->model, &options, &err) < 0) ||
+            embed_all(server, session, &err) < 0) {
+            cli_fail(program.name, &err);
+            lane_refuse(&server->lane[EMBEDDING], &err);
+            session_close(session);
+            session = NULL;
+        }
+    }
+    session_close(session);
+    return NULL;
+}
+
 static int run_server(struct server *server, struct err *err)
 {
     struct gen *gen = server->gen;
     struct gen_stats stats = {0};
-    pthread_t thread;
+    pthread_t thread, embeddings;
     if (http_start(server, &thread, err) < 0)
         return -1;
+    if (thread_start(&embeddings, run_embeddings, server) != 0) {
+        http_end(server, thread);
+        return err_set(err, "cannot start a thread for embeddings");
+    }
     notify_systemd("READY=1");
     if (!gen->options->quiet)
         cli_say(stderr, "%s: %s at %s\n", program.name, server->model, server->listener.name);
     const int rc = generate_all(server, &stats, err);
     server_close_lanes(server);
+    pthread_join(embeddings, NULL);
     http_end(server, thread);
     return rc < 0 ? -1 : gen_report(gen, &stats, err);
 }
@@ -171,9 +219,11 @@ static int serve_clients(struct gen *gen, struct err *err)
     serve->interrupted = &server.stop;
     serve->cached = mem_zalloc(session_options(gen->session)->batch, sizeof *serve->cached);
     pthread_mutex_init(&server.lock, NULL);
-    lane_open(&server.generation, &server);
+    for (size_t i = 0; i < ARRAY_LEN(server.lane); i++)
+        lane_open(&server.lane[i], &server);
     const int rc = serve->cached ? run_server(&server, err) : err_no_memory(err, "the server");
-    lane_close(&server.generation);
+    for (size_t i = 0; i < ARRAY_LEN(server.lane); i++)
+        lane_close(&server.lane[i]);
     pthread_mutex_destroy(&server.lock);
     listener_close(&server.listener);
     for (size_t i = 0; serve->cached && i < session_options(gen->session)->batch; i++)

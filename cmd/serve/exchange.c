@@ -93,8 +93,9 @@ void exchange_close(struct server *server, struct exchange *x)
     pthread_mutex_unlock(&server->lock);
 }
 
-void exchange_submit(struct server *server, struct lane *lane, struct exchange *x)
+void exchange_submit(struct server *server, struct exchange *x)
 {
+    struct lane *lane = &server->lane[x->endpoint->lane];
     pthread_mutex_lock(&server->lock);
     x->number = server->n_submitted++;
     snprintf(x->id, sizeof x->id, "%s-%s%llu", x->endpoint->id, server->process,
@@ -209,6 +210,31 @@ struct serve_io lane_io(struct lane *lane)
     return (struct serve_io){.next = next_request, .put = put_result, .event = put_event, .arg = lane};
 }
 
+void lane_refuse(struct lane *lane, const struct err *why)
+{
+    struct serve_input input;
+    struct err ignored;
+    while (next_request(lane, false, &input, &ignored) == GEN_REQUEST) {
+        const struct serve_result result = {
+            .number = input.number, .failed = true, .status = OPENAI_SERVER_ERROR};
+        struct buf text = {0};
+        if (openai_put_error(result.status, why->text, &text, &ignored) < 0 ||
+            put_result(lane, &result, &text, &ignored) < 0)
+            buf_release(&text);
+    }
+}
+
+bool lane_wait(struct lane *lane)
+{
+    struct server *server = lane->server;
+    pthread_mutex_lock(&server->lock);
+    while (!lane->first && !server->closing)
+        pthread_cond_wait(&lane->arrived, &server->lock);
+    const bool any = lane->first;
+    pthread_mutex_unlock(&server->lock);
+    return any;
+}
+
 void lane_open(struct lane *lane, struct server *server)
 {
     *lane = (struct lane){.server = server, .last = &lane->first};
@@ -226,6 +252,7 @@ void server_close_lanes(struct server *server)
     pthread_mutex_lock(&server->lock);
     server->closing = true;
     server->closing_ms = clock_ms();
-    pthread_cond_broadcast(&server->generation.arrived);
+    for (size_t i = 0; i < ARRAY_LEN(server->lane); i++)
+        pthread_cond_broadcast(&server->lane[i].arrived);
     pthread_mutex_unlock(&server->lock);
 }

@@ -122,12 +122,13 @@ static int answer_health(struct server *server, const char *url, const char **ty
 }
 
 static const struct endpoint endpoints[] = {
-    {"/v1/chat/completions", POST, false, NULL, "chatcmpl"},
-    {"/v1/completions", POST, false, NULL, "cmpl"},
-    {"/v1/models", GET, false, answer_models, NULL},
-    {"/v1/models/", GET, false, answer_models, NULL}, /* and a name */
-    {"/health", GET, true, answer_health, NULL},
-    {"/metrics", GET, false, metrics_answer, NULL},
+    {"/v1/chat/completions", POST, false, GENERATION, NULL, "chatcmpl"},
+    {"/v1/completions", POST, false, GENERATION, NULL, "cmpl"},
+    {"/v1/embeddings", POST, false, EMBEDDING, NULL, "embd"},
+    {"/v1/models", GET, false, NO_LANE, answer_models, NULL},
+    {"/v1/models/", GET, false, NO_LANE, answer_models, NULL}, /* and a name */
+    {"/health", GET, true, NO_LANE, answer_health, NULL},
+    {"/metrics", GET, false, NO_LANE, metrics_answer, NULL},
 };
 
 static const struct endpoint *find_endpoint(const char *url)
@@ -279,7 +280,7 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
     if (x->endpoint->answer)
         return answer_now(server, x, url);
     if (!x->submitted) {
-        exchange_submit(server, &server->generation, x);
+        exchange_submit(server, x);
         return MHD_YES;
     }
     if (x->gone)

@@ -23,8 +23,9 @@ int metrics_answer(struct server *server, const char *url, const char **type, st
     pthread_mutex_lock(&server->lock);
     const struct serve_counters c = server->counters;
     size_t waiting = 0;
-    for (const struct exchange *x = server->generation.first; x; x = x->behind)
-        waiting++;
+    for (size_t i = 0; i < ARRAY_LEN(server->lane); i++)
+        for (const struct exchange *x = server->lane[i].first; x; x = x->behind)
+            waiting++;
     const size_t in_progress = server->n_exchanges - 1; /* but for this one */
     pthread_mutex_unlock(&server->lock);
     const struct {

@@ -49,8 +49,9 @@ enum method { GET, POST };
 struct endpoint {
     const char *url;
     enum method method;
-    bool open; /* without a key */
-    /* Answers at once: sets the type and appends the text, or returns the status of an error. NULL: a lane answers. */
+    bool open;                                    /* without a key */
+    enum { NO_LANE, GENERATION, EMBEDDING } lane; /* that answers; NO_LANE: answer() does, */
+    /* at once: sets the type and appends the text, or returns the status of an error. */
     int (*answer)(struct server *server, const char *url, const char **type, struct buf *text,
                   struct err *err);
     const char *id; /* first part of the ids of answers */
@@ -108,7 +109,7 @@ struct server {
     struct exchange *exchanges;
     size_t n_exchanges;
     uint64_t n_submitted;
-    struct lane generation;
+    struct lane lane[EMBEDDING + 1];
     struct serve_counters counters;
     bool closing; /* no further requests are taken */
     double closing_ms;
@@ -123,11 +124,17 @@ struct exchange *exchange_open(struct server *server, struct MHD_Connection *con
 /* HTTP is done with it. */
 void exchange_close(struct server *server, struct exchange *exchange);
 
-/* Gives a request with its body to a lane. */
-void exchange_submit(struct server *server, struct lane *lane, struct exchange *exchange);
+/* Gives a request with its body to its lane. */
+void exchange_submit(struct server *server, struct exchange *exchange);
 
 /* serve_io of a lane. */
 struct serve_io lane_io(struct lane *lane);
+
+/* Answers the requests that wait with an error. */
+void lane_refuse(struct lane *lane, const struct err *why);
+
+/* Waits for a request; false: there will be none. */
+bool lane_wait(struct lane *lane);
 
 void lane_open(struct lane *lane, struct server *server);
 void lane_close(struct lane *lane);

@@ -114,6 +114,23 @@ json_t *json_whole(uint64_t number)
     return json_string(text);
 }
 
+json_t *json_floats(const float *value, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n && list; i++) {
+        char text[40];
+        int digits = 6;
+        do
+            snprintf(text, sizeof text, "%.*g", digits, (double)value[i]);
+        while ((float)strtod(text, NULL) != value[i] && ++digits <= 9);
+        if (json_array_append_new(list, json_real(strtod(text, NULL))) < 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 int json_put(json_t *object, const char *key, json_t *value, struct err *err)
 {
     return json_object_set_new(object, key, value) == 0 ? 0 : err_no_memory(err, "\"%s\"", key);

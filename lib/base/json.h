@@ -37,6 +37,9 @@ json_t *json_text(const char *bytes, size_t len) MUST_USE;
 /* A whole number; a string of its digits if it exceeds jansson's integers, which are signed. */
 json_t *json_whole(uint64_t number) MUST_USE;
 
+/* A list of the shortest decimal numbers that read back as the same floats. NULL: out of memory. */
+json_t *json_floats(const float *value, size_t n) MUST_USE;
+
 /* Set a member of an object, or append to a list; both take over the caller's reference to `value`.
  * A NULL `value`, from a constructor that ran out of memory, is reported as an error. */
 int json_put(json_t *object, const char *key, json_t *value, struct err *err) MUST_USE;

@@ -6,7 +6,7 @@
 #include "serve/openai.h"
 #include "serve/serve.h"
 
-/* One of the answers to a request. */
+/* One of the answers to a request, or one of its texts to be scored or embedded. */
 struct choice {
     struct request_line *line;
     size_t index;
@@ -45,6 +45,7 @@ struct request_line {
     size_t n_prompt, n_cached, n_generated; /* tokens of the choices that have ended */
     struct err failure;                     /* of the first that failed */
     struct hash logits_hash;                /* of the choices that have ended */
+    bool base64;                            /* embeddings are wanted in base64 */
     json_t *logprobs;      /* of the tokens of a text scored so far; NULL: not requested */
     struct replay *replay; /* NULL: it is no receipt */
     /* Where it is distributed: */

@@ -207,12 +207,17 @@ static int put_line(const struct openai_answer *a, int status, json_t *body, jso
     return -1;
 }
 
-int openai_put(const struct openai_answer *a, json_t *choices, struct buf *line, struct err *err)
+/* Appends the line of an answer, alone or in a batch; takes over `body`, where NULL is an error that `err` has. */
+static int put_body(const struct openai_answer *a, json_t *body, struct buf *line, struct err *err)
 {
-    json_t *body = answer_json(a, false, choices, true, err);
     return !body      ? -1
            : a->batch ? put_line(a, OPENAI_OK, body, json_null(), line, err)
                       : put_object("", body, line, err);
+}
+
+int openai_put(const struct openai_answer *a, json_t *choices, struct buf *line, struct err *err)
+{
+    return put_body(a, answer_json(a, false, choices, true, err), line, err);
 }
 
 int openai_put_chunk(const struct openai_answer *a, json_t *choices, bool usage, struct buf *line,
@@ -220,6 +225,31 @@ int openai_put_chunk(const struct openai_answer *a, json_t *choices, bool usage,
 {
     json_t *chunk = answer_json(a, true, choices, usage, err);
     return chunk ? put_object("", chunk, line, err) : -1;
+}
+
+/* ---- embeddings ---- */
+
+json_t *openai_embedding(size_t index, const float *embedding, size_t n, bool base64, struct err *err)
+{
+    enum { VARIANT = sodium_base64_VARIANT_ORIGINAL };
+    const size_t bytes = n * sizeof *embedding, room = sodium_base64_ENCODED_LEN(bytes, VARIANT);
+    AUTO(free_auto) char *text = base64 ? malloc(room) : NULL;
+    if (text)
+        sodium_bin2base64(text, room, (const unsigned char *)embedding, bytes, VARIANT);
+    json_t *values = text ? json_string(text) : base64 ? NULL : json_floats(embedding, n);
+    return json_or_null(json_pack("{s:s, s:I, s:o}", "object", "embedding", "index", (json_int_t)index,
+                                  "embedding", values),
+                        0, err);
+}
+
+int openai_put_embeddings(const struct openai_answer *a, json_t *embeddings, struct buf *line,
+                          struct err *err)
+{
+    const json_int_t n = (json_int_t)a->n_prompt;
+    json_t *body = json_pack("{s:s, s:o, s:o, s:{s:I, s:I}}", "object", "list", "data", embeddings,
+                             "model", json_text(a->model, strlen(a->model)), "usage", "prompt_tokens",
+                             n, "total_tokens", n);
+    return put_body(a, json_or_null(body, embeddings ? 0 : -1, err), line, err);
 }
 
 /* ---- errors ---- */

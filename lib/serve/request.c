@@ -731,12 +731,13 @@ int request_line(const char *line, size_t len, json_t **root, struct err *err)
 int request_check_url(const struct request *r, const char *url, struct err *err)
 {
     static const char *const urls[][2] = {{"/v1/chat/completions", "messages"},
-                                          {"/v1/completions", "prompt"}};
+                                          {"/v1/completions", "prompt"},
+                                          {"/v1/embeddings", "input"}};
     size_t i = 0;
     while (i < ARRAY_LEN(urls) && strcmp(url, urls[i][0]) != 0)
         i++;
     if (i == ARRAY_LEN(urls))
-        return err_set(err, "\"url\" is neither %s nor %s", urls[0][0], urls[1][0]);
+        return err_set(err, "\"url\" is neither %s nor %s nor %s", urls[0][0], urls[1][0], urls[2][0]);
     return has(r, urls[i][1]) ? 0
                               : err_set(err, "%s no \"%s\", which %s needs",
                                         r->batch ? "\"body\" has" : "there is", urls[i][1], urls[i][0]);
@@ -774,7 +775,7 @@ static int open_batch(struct request *r, struct err *err)
     return check_url(r, err);
 }
 
-int request_open(struct request *r, const char *line, size_t len, unsigned flags, struct err *err)
+int request_parse(struct request *r, const char *line, size_t len, unsigned flags, struct err *err)
 {
     *r = (struct request){0};
     if (parse_line(line, len, &r->line, &r->big_seed, err) < 0)
@@ -786,7 +787,12 @@ int request_open(struct request *r, const char *line, size_t len, unsigned flags
     r->id = json_object_get(r->root, "id");
     const bool batch =
         json_object_get(r->line, "custom_id") || json_is_object(json_object_get(r->line, "body"));
-    if (batch && open_batch(r, err) < 0)
+    return batch ? open_batch(r, err) : 0;
+}
+
+int request_open(struct request *r, const char *line, size_t len, unsigned flags, struct err *err)
+{
+    if (request_parse(r, line, len, flags, err) < 0)
         return -1;
     if (r->big_seed && json_integer_value(json_object_get(r->root, "seed")) != REQUEST_BIG_SEED)
         return err_set(err, "a member \"seed\" inside another one exceeds 63 bits");

@@ -71,6 +71,10 @@ enum {
 int request_open(struct request *request, const char *line, size_t len, unsigned flags,
                  struct err *err) MUST_USE;
 
+/* The first part of request_open(): parses a line, and finds what it is about, itself or the body of a line of a batch. */
+int request_parse(struct request *request, const char *line, size_t len, unsigned flags,
+                  struct err *err) MUST_USE;
+
 /* Fails unless the request is one for this URL of OpenAI's. */
 int request_check_url(const struct request *request, const char *url, struct err *err) MUST_USE;
 

@@ -10,7 +10,8 @@
 
 static int check_members(const json_t *root, foreign_members *ignored, struct err *err)
 {
-    static const char *const known[] = {"id", "prompt", "text", "ids", "parse_special"};
+    static const char *const known[] = {"id",    "prompt",          "text",      "ids", "parse_special",
+                                        "input", "encoding_format", "dimensions"};
     const char *name;
     json_t *value;
     bool openai;
@@ -33,58 +34,124 @@ static const json_t *given_member(const json_t *root, const char *name)
     return json_is_null(value) ? NULL : value;
 }
 
-/* Parses a line of JSON: keeps the object as its root and appends token ids. */
-static int parse_line(const struct text_lines *job, const char *bytes, size_t len, json_t **root,
-                      struct ids *out, struct err *err)
+/* Adds a text of a line: the choice whose ids the caller sets. NULL: no memory. */
+static struct ids *add_text(struct request_line *line, struct err *err)
 {
-    if (request_line(bytes, len, root, err) < 0)
+    size_t cap = line->n_choices;
+    if (mem_grow(&line->choice, &cap, line->n_choices, sizeof *line->choice, err) < 0)
+        return NULL;
+    struct choice *choice = &line->choice[line->n_choices];
+    *choice = (struct choice){.line = line, .index = line->n_choices++};
+    return &choice->ids;
+}
+
+/* Adds a text, as text or as ids. */
+static int read_one(const struct text_lines *job, struct request_line *line, const char *name,
+                    const json_t *text, bool special, struct err *err)
+{
+    struct ids *ids = add_text(line, err);
+    if (!ids)
         return -1;
-    const json_t *prompt = given_member(*root, "prompt"), *text = given_member(*root, "text"),
-                 *ids = given_member(*root, "ids"), *special = given_member(*root, "parse_special");
-    if (!job->lenient && check_members(*root, job->io->ignored, err) < 0)
+    if (json_is_array(text))
+        return request_ids_of(text, ids, err);
+    return json_is_string(text)
+               ? serve_encode(session_model(job->session), json_string_value(text),
+                              json_string_length(text), true, special, ids, err)
+               : err_set(err, "\"%s\" is %s, a string is expected", name, json_type_name(text));
+}
+
+/* OpenAI's `input`: a text or several, each as a string or as ids. */
+static int read_input(const struct text_lines *job, struct request_line *line, const json_t *input,
+                      struct err *err)
+{
+    const json_t *first = json_array_get(input, 0);
+    const bool several = json_is_string(first) || json_is_array(first);
+    int rc = 0;
+    for (size_t i = 0; i < (several ? json_array_size(input) : 1) && rc == 0; i++)
+        rc = read_one(job, line, "input", several ? json_array_get(input, i) : input,
+                      job->parse_special, err);
+    return rc;
+}
+
+/* Checks that the embeddings that a request of OpenAI's asks for are those that there are. */
+static int check_embeddings(const struct text_lines *job, const json_t *root, bool *base64,
+                            struct err *err)
+{
+    const json_t *format = given_member(root, "encoding_format"), *n = given_member(root, "dimensions");
+    const size_t hidden = session_model(job->session)->config.hidden;
+    const char *name = format ? json_string_value(format) : "float";
+    *base64 = name && strcmp(name, "base64") == 0;
+    if (!name || (!*base64 && strcmp(name, "float") != 0))
+        return err_set(err, "\"encoding_format\" is neither \"float\" nor \"base64\"");
+    return !n || (json_is_integer(n) && json_integer_value(n) == (json_int_t)hidden)
+               ? 0
+               : err_set(err, "\"dimensions\": embeddings of this model have %zu", hidden);
+}
+
+/* Reads the text of a line that is JSON, or several. */
+static int parse_line(const struct line_queue *queue, struct request_line *line,
+                      const struct serve_input *input, struct err *err)
+{
+    const struct text_lines *job = queue->job;
+    const json_t *root;
+    const int rc =
+        request_parse(&line->request, input->json, input->len, job->lenient ? REQUEST_LENIENT : 0, err);
+    line->batch = line->request.batch && job->serve;
+    if (line->request.batch && !job->serve)
+        return err_set(err, "is a line of a batch, of which none are scored");
+    if (line->request.id && !(line->id = request_format_id(line->request.id, err)))
         return -1;
-    if ((prompt != NULL) + (text != NULL) + (ids != NULL) != 1)
+    if (rc < 0 || (!job->lenient && check_members(line->request.root, job->io->ignored, err) < 0))
+        return -1;
+    root = line->request.root;
+    const json_t *text = given_member(root, "text"), *prompt = given_member(root, "prompt"),
+                 *ids = given_member(root, "ids"), *several = given_member(root, "input"),
+                 *special = given_member(root, "parse_special");
+    if ((prompt != NULL) + (text != NULL) + (ids != NULL) + (several != NULL) != 1)
         return err_set(err, "exactly one of \"text\", \"prompt\" and \"ids\" is expected");
-    if (ids)
-        return request_ids_of(ids, out, err);
-    text = text ? text : prompt;
-    if (!json_is_string(text))
-        return err_set(err, "\"%s\" is %s, a string is expected", prompt ? "prompt" : "text",
-                       json_type_name(text));
     if (special && !json_is_boolean(special))
         return err_set(err, "\"parse_special\" is %s, true or false is expected",
                        json_type_name(special));
-    return serve_encode(session_model(job->session), json_string_value(text), json_string_length(text),
-                        true, special ? json_is_true(special) : job->parse_special, out, err);
+    if (several && !line_queue_is_openai(queue, line))
+        return err_set(err, "\"input\" is for requests in OpenAI's form: give --openai, or \"text\"");
+    if (line_queue_is_openai(queue, line) && check_embeddings(job, root, &line->base64, err) < 0)
+        return -1;
+    if (several)
+        return read_input(job, line, several, err);
+    return ids ? read_one(job, line, "ids", ids, false, err)
+               : read_one(job, line, prompt ? "prompt" : "text", prompt ? prompt : text,
+                          special ? json_is_true(special) : job->parse_special, err);
 }
 
-/* line_queue.prepare(): the tokens of a text. */
+/* line_queue.prepare(): the tokens of a text, or of several. */
 static int read_text(struct line_queue *queue, struct request_line *line,
                      const struct serve_input *input, struct err *err)
 {
     const struct text_lines *job = queue->job;
-    json_t *root = NULL;
-    int rc = lines_check(input->json, err);
+    line->name = input->id;
+    if (lines_check(input->json, err) < 0)
+        return -1;
     if (job->logprobs && !(line->logprobs = json_array()))
         return err_no_memory(err, "a line");
-    if (rc == 0)
-        rc = job->plain ? serve_encode(session_model(job->session), input->json, input->len, true,
-                                       job->parse_special, &line->prompt, err)
-                        : parse_line(job, input->json, input->len, &root, &line->prompt, err);
-    const json_t *id = json_object_get(root, "id");
-    if (id && !(line->id = request_format_id(id, err)))
-        rc = -1;
-    json_decref(root);
-    return rc;
+    if (!job->plain)
+        return parse_line(queue, line, input, err);
+    struct ids *ids = add_text(line, err);
+    return ids ? serve_encode(session_model(job->session), input->json, input->len, true,
+                              job->parse_special, ids, err)
+               : -1;
 }
 
 static int next_text(void *arg, bool wait, struct text_ids *text, struct err *err)
 {
-    struct request_line *line;
-    const int got = line_queue_read(arg, wait, &line, err);
-    if (got == GEN_REQUEST)
-        *text = (struct text_ids){line->prompt.id, line->prompt.len, line};
-    return got;
+    struct line_queue *queue = arg;
+    struct request_line *line = line_queue_first(queue);
+    const int got = line ? GEN_REQUEST : line_queue_read(queue, wait, &line, err);
+    if (got != GEN_REQUEST)
+        return got;
+    struct choice *choice = &line->choice[line->n_started++];
+    *text = (struct text_ids){choice->ids.id, choice->ids.len, choice};
+    line_queue_set_waiting(queue, line, line->n_started < line->n_choices);
+    return GEN_REQUEST;
 }
 
 /* Appends the result line of an object, whose reference is taken over; NULL is an error that `err` has. */
@@ -165,7 +232,7 @@ static int add_logprob(void *arg, const struct text_ids *text, size_t pos, doubl
                        struct err *err)
 {
     const struct text_lines *job = ((const struct line_queue *)arg)->job;
-    struct request_line *line = text->user;
+    struct request_line *line = ((struct choice *)text->user)->line;
     AUTO(buf_release) struct buf piece = {0};
     if (!line->logprobs)
         return 0;
@@ -183,7 +250,7 @@ static int take_score(void *arg, const struct score_result *result, struct err *
 {
     struct line_queue *queue = arg;
     const struct text_lines *job = queue->job;
-    struct request_line *line = result->text->user;
+    struct request_line *line = ((struct choice *)result->text->user)->line;
     if (put_result(queue, line, score_json(line, result, err), result->error != NULL, err) < 0)
         return -1;
     job->progress(job->arg);
@@ -201,34 +268,17 @@ int text_lines_score(const struct text_lines *job, struct score_stats *stats, st
 
 /* ---- embedding ---- */
 
-/* Adds the shortest decimal numbers that read back as the same floats. */
-static int put_embedding(json_t *object, const float *embedding, size_t n, struct err *err)
-{
-    json_t *list = json_array();
-    int rc = list ? 0 : err_no_memory(err, "an embedding");
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        char text[40];
-        int digits = 6;
-        do
-            snprintf(text, sizeof text, "%.*g", digits, (double)embedding[i]);
-        while ((float)strtod(text, NULL) != embedding[i] && ++digits <= 9);
-        rc = json_push(list, json_real(strtod(text, NULL)), err);
-    }
-    if (rc == 0)
-        return json_put(object, "embedding", list, err);
-    json_decref(list);
-    return rc;
-}
-
 static json_t *embedding_json(const struct line_queue *queue, const struct request_line *line,
                               const float *embedding, const struct err *error, struct err *err)
 {
     const struct text_lines *job = queue->job;
-    json_t *object = json_pack("{s:I, s:I}", "index", (json_int_t)line->index, "tokens",
-                               (json_int_t)line->prompt.len);
+    const size_t tokens = line->n_choices ? line->choice->ids.len : 0;
+    json_t *object =
+        json_pack("{s:I, s:I}", "index", (json_int_t)line->index, "tokens", (json_int_t)tokens);
     int rc = 0;
     if (embedding)
-        rc = put_embedding(object, embedding, session_model(job->session)->config.hidden, err);
+        rc = json_put(object, "embedding",
+                      json_floats(embedding, session_model(job->session)->config.hidden), err);
     if (rc == 0)
         rc = json_put(object, "error", error ? line_error(line->number, error) : json_null(), err);
     return json_or_null(object, rc, err);
@@ -237,22 +287,56 @@ static json_t *embedding_json(const struct line_queue *queue, const struct reque
 static int embed_failure(const struct line_queue *queue, const struct request_line *line,
                          const struct err *why, struct buf *text, struct err *err)
 {
-    return add_result(line, embedding_json(queue, line, NULL, why, err), text, err);
+    if (!line_queue_is_openai(queue, line))
+        return add_result(line, embedding_json(queue, line, NULL, why, err), text, err);
+    const struct openai_answer answer = line_queue_answer(queue, line);
+    return openai_put_failure(&answer, why, text, err);
+}
+
+/* The result in OpenAI's form of a line all of whose texts have ended. */
+static int end_openai(struct line_queue *queue, struct request_line *line, struct err *err)
+{
+    struct buf text = {0};
+    json_t *list = json_array();
+    int rc = 0;
+    if (line->n_failed) {
+        json_decref(list);
+        return line_queue_fail(queue, line, &line->failure, err);
+    }
+    for (size_t i = 0; i < line->n_choices && rc == 0; i++)
+        rc = json_push(list, json_incref(line->choice[i].result), err);
+    const struct openai_answer answer = line_queue_answer(queue, line);
+    rc = openai_put_embeddings(&answer, json_or_null(list, rc, err), &text, err);
+    return line_queue_put(queue, line, rc, false, &text, err);
 }
 
 static int take_embedding(void *arg, const struct text_ids *text, const float *embedding,
                           const struct err *error, struct err *err)
 {
     struct line_queue *queue = arg;
-    struct request_line *line = text->user;
-    return put_result(queue, line, embedding_json(queue, line, embedding, error, err), error != NULL,
-                      err);
+    const struct text_lines *job = queue->job;
+    struct choice *choice = text->user;
+    struct request_line *line = choice->line;
+    if (!line_queue_is_openai(queue, line))
+        return put_result(queue, line, embedding_json(queue, line, embedding, error, err),
+                          error != NULL, err);
+    if (embedding &&
+        !(choice->result = openai_embedding(
+              choice->index, embedding, session_model(job->session)->config.hidden, line->base64, err)))
+        return -1;
+    if (!embedding && !line->n_failed++)
+        line->failure = *error;
+    line->n_prompt += text->n;
+    return ++line->n_ended < line->n_choices ? 0 : end_openai(queue, line, err);
 }
 
 int text_lines_embed(const struct text_lines *job, struct embed_stats *stats, struct err *err)
 {
-    struct line_queue queue = {
-        .io = job->io, .prepare = read_text, .failure = embed_failure, .job = (void *)(uintptr_t)job};
+    struct line_queue queue = {.serve = job->serve,
+                               .io = job->io,
+                               .prepare = read_text,
+                               .failure = embed_failure,
+                               .job = (void *)(uintptr_t)job};
     const struct embed_callbacks callbacks = {next_text, take_embedding, &queue};
     return end_lines(&queue,
                      embed_texts(job->session, job->pooling, job->normalize, &callbacks,

@@ -1,5 +1,6 @@
 /* Texts that are read line by line, plain or as JSON, and scored or embedded: each gets a result line.
- * Lines of JSON are objects with one of the fields text, prompt and ids, and optionally id and parse_special. */
+ * Lines of JSON are objects with one of the fields text, prompt and ids, and optionally id and parse_special; of embeddings
+ * in OpenAI's form also with input. */
 #pragma once
 
 #include "base/json.h"
@@ -21,6 +22,7 @@ struct text_lines {
     void (*progress)(void *arg); /* called after every result */
     void *arg;
     /* of embedding: */
+    struct serve *serve; /* for results in OpenAI's form, if its options say so */
     enum embed_pooling pooling;
     bool normalize;
 };

@@ -267,3 +267,41 @@ a line of a batch has the unknown member "bodi"; known are: custom_id method url
 "method" is not "POST"
 "custom_id" is missing, which a line of a batch with "body" needs'
 }
+
+@test "--openai: answers are OpenAI's objects, the same seed has the same answer on every line" {
+    jq -nc '{prompt: "Once upon a time", max_tokens: 9, temperature: 1, seed: 5} | ., ., . + {id: "mine", n: 2, logprobs: 1}, {messages: [{role: "user", content: "x"}], max_tokens: 2, stream: true, stream_options: {include_usage: true}}' >in
+    jsonl --openai --chat-template chatml -f in 2>err | jq -sc 'sort_by(.object)[]' >all # chunks come at once
+    grep text_completion all >out
+    assert_equal "$(jq -s -c '[.[:3][].id], [.[:3][].choices[0].text] | unique' out)" '["cmpl-1","cmpl-2","mine"]
+["'"$(jsonl <<<"$(head -n 1 in)" | jq -r .text)"'"]'
+    assert_equal "$(jq -s -c '.[0] | .object, (.usage | .prompt_tokens, .total_tokens, .prompt_tokens_details.cached_tokens), .choices[0].finish_reason' out)" '"text_completion"
+4
+13
+0
+"length"'
+    # The second answer follows from the first one's KV entries; one hash is that of --stats, as for a run of this line.
+    jsonl --openai -f <(head -n 1 in) --stats stats.json >one
+    hash=$(jq -r .logits_hash one)
+    assert_equal "$(jq -s -r '.[1].logits_hash' out)" "$hash"
+    refute [ "$(jq -s -r '.[2].logits_hash' out)" = "$hash" ]
+    grep chunk all >out
+    assert_equal "$(jq -s -c 'map(.object) | unique, map(.choices[0].delta.role // empty), (.[-1] | .choices, .usage.completion_tokens)' out)" '["chat.completion.chunk"]
+["assistant"]
+[]
+2'
+    some_fail 1 1 jsonl --openai <<<'{"id": 7, "prompt": ""}'
+    assert_equal "$(jq -c '.id, .error.type' <<<"$output")" $'7\n"invalid_request_error"'
+}
+
+@test "--openai: embeddings are those of --embed, as numbers and in base64" {
+    embed() { bmc-gen -q -m "$(model grimm)" --embed --jsonl "$@"; }
+    embed <<<$'{"text": "The king"}\n{"ids": [5, 6]}' | jq -c .embedding >want
+    embed --openai <<<'{"input": ["The king", "Once"]}' >out
+    assert_equal "$(jq -c '.object, .usage.prompt_tokens, (.data | map([.object, .index]))' out)" $'"list"\n3\n[["embedding",0],["embedding",1]]'
+    jq -c '.data[0].embedding' out | cmp - <(head -n 1 want)
+    embed <<<'{"custom_id": "a", "url": "/v1/embeddings", "body": {"input": [[5, 6]]}}' | jq -c '.response.body.data[].embedding' | cmp - <(tail -n 1 want)
+    embed --openai <<<'{"input": "The king", "encoding_format": "base64"}' | jq -r '.data[0].embedding' | base64 -d | od -An -v -t f4 -w4 |
+        awk '{ printf "%.5f\n", $1 }' | cmp - <(head -n 1 want | jq '.[]' | awk '{ printf "%.5f\n", $1 }')
+    run --separate-stderr embed --openai <<<$'{"input": "x", "dimensions": 5}\n{"input": ["x", 5]}'
+    assert_equal "$(jq -r .error.message <<<"$output")" $'line 1: "dimensions": embeddings of this model have '"$(head -n 1 want | jq length)"$'\nline 2: "input" is an integer, a string is expected'
+}
