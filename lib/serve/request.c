@@ -794,6 +794,8 @@ int request_open(struct request *r, const char *line, size_t len, unsigned flags
 {
     if (request_parse(r, line, len, flags, err) < 0)
         return -1;
+    if (r->batch && is_text(json_object_get(r->line, "url"), "/v1/embeddings"))
+        return err_set(err, "\"url\" is /v1/embeddings: bmc-gen --embed answers such lines");
     if (r->big_seed && json_integer_value(json_object_get(r->root, "seed")) != REQUEST_BIG_SEED)
         return err_set(err, "a member \"seed\" inside another one exceeds 63 bits");
     r->from = json_object_get(r->root, "from");

@@ -258,7 +258,7 @@ END
     some_fail 8 8 jsonl -f in
     assert_equal "$(jq -r '[.custom_id, .response.status_code, .response.body.error.message == .error.message] | join(" ")' <<<"$output" | paste -sd ,)" \
         'a 400 true,b 400 true,c 400 true,d 400 true,e 400 true,f 400 true,g 400 true, 400 true'
-    assert_equal "$(jq -r '.error.message | sub("^line [0-9]: "; "")' <<<"$output")" '"url" is neither /v1/chat/completions nor /v1/completions
+    assert_equal "$(jq -r '.error.message | sub("^line [0-9]: "; "")' <<<"$output")" '"url" is /v1/embeddings: bmc-gen --embed answers such lines
 "body" has no "prompt", which /v1/completions needs
 "body" has "stream", which lines of batches do not: leave it out
 unknown member "max_tokenz"; did you mean "max_tokens"? (--lenient ignores unknown ones)
@@ -285,7 +285,7 @@ a line of a batch has the unknown member "bodi"; known are: custom_id method url
     assert_equal "$(jq -s -r '.[1].logits_hash' out)" "$hash"
     refute [ "$(jq -s -r '.[2].logits_hash' out)" = "$hash" ]
     grep chunk all >out
-    assert_equal "$(jq -s -c 'map(.object) | unique, map(.choices[0].delta.role // empty), (.[-1] | .choices, .usage.completion_tokens)' out)" '["chat.completion.chunk"]
+    assert_equal "$(jq -s -c '(map(.object) | unique), map(.choices[0].delta.role // empty), (.[-1] | .choices, .usage.completion_tokens)' out)" '["chat.completion.chunk"]
 ["assistant"]
 []
 2'
