@@ -47,20 +47,24 @@ static size_t stored_distance(const struct session_options *o, const struct shar
 static struct state_options state_options_of(const struct session_options *o,
                                              const struct shard_shapes *local,
                                              const struct shard_shapes *all,
-                                             const struct shard_shapes *max)
+                                             const struct shard_shapes *max, bool ranks)
 {
-    return (struct state_options){.shape = local->state,
-                                  .largest = max->state,
-                                  .every = state_distance(&all->state, kv_shape_row_bytes(&all->kv),
-                                                          STATE_NEAREST, STATE_FARTHEST),
-                                  .stored = o->stored_every,
-                                  .block = KVBLOCK_TOKENS,
-                                  .pass = o->chunk,
-                                  .rows = size_max(o->rows, o->batch) / o->batch,
-                                  .kept = o->kept_states,
-                                  .recent = o->recent_states,
-                                  .replay = o->backend->replay,
-                                  .own = &o->cpu};
+    /* replicas do not know a memory limit, and all ranks keep the same states */
+    const bool ample = !o->memory_bytes && !ranks;
+    const size_t row_bytes = size_max(kv_shape_row_bytes(&all->kv), 1);
+    return (struct state_options){
+        .shape = local->state,
+        .largest = max->state,
+        .every = state_distance(&all->state, row_bytes, STATE_NEAREST, STATE_FARTHEST),
+        .stored = o->stored_every,
+        .block = KVBLOCK_TOKENS,
+        .pass = o->chunk,
+        .rows = size_max(o->rows, o->batch) / o->batch,
+        .kept = o->kept_states,
+        .cost = ample ? div_up(state_bytes(&all->state), row_bytes) : 0,
+        .recent = o->recent_states,
+        .replay = o->backend->replay,
+        .own = &o->cpu};
 }
 
 /* Opens the KV cache and gives it the layers' sliding windows, outside which it may evict entries.
@@ -91,7 +95,7 @@ static int open_cache(struct session *s, struct err *err)
     if (s->model->ranks) /* all ranks derive the same limits for their caches */
         spec.shards = (struct kv_shards){&max.kv, all_windows, n};
     s->options.stored_every = stored_distance(o, &all);
-    spec.state = state_options_of(o, &local, &all, &max);
+    spec.state = state_options_of(o, &local, &all, &max, s->model->ranks);
     const int rc = kv_open(&s->kv, &spec, &local.kv, o->batch, err);
     free(windows);
     s->options.kv.scales = NULL; /* borrowed for kv_open() */

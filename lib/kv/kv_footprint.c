@@ -40,7 +40,7 @@ struct kv_footprint kv_footprint(const struct kv *kv, size_t prompt, size_t rows
             countable ? size_plus(shared, size_times(width, one - size_min(shared, one))) : SIZE_MAX,
         .transient = kv_grow_transient_bytes(kv, rows),
         .ahead = size_times(width, kv_grow_ahead_bytes(kv, rows)),
-        .state = size_times(width, state_footprint(kv->state)),
+        .state = size_times(width, state_footprint(kv->state, rows)),
     };
 }
 

@@ -127,6 +127,19 @@ edited() {
     jq "$2" "$FIXTURES/families/$1/config.json" >folder/config.json
 }
 
+@test "long sequences keep as many states as cost half of their KV entries" {
+    edited lfm2 '.max_position_embeddings = 1024'
+    bmc-convert folder -o long.bmc >/dev/null
+    jq -nc '[range(1000) | 5 + . * 7 % 240] as $ids | {ids: $ids, n: 1}, {ids: ($ids[:500] + [9] + $ids[501:]), n: 1}' >requests
+    # A state has the bytes of 3 entries: 64 states in 1000 tokens, every 64 as a pass of 512 tokens keeps few; or 8, every 128.
+    for memory in '' 64M; do
+        bmc-gen -q -m long.bmc --jsonl -np 1 --stats stats.json ${memory:+--memory $memory} <requests >out
+        assert_equal "$memory $(jq .shared_rows stats.json)" "$memory $([ "$memory" ] && echo 384 || echo 448)"
+        jq -c .ids out >>ids
+    done
+    [ "$(sort -u ids | wc -l)" -le 2 ]
+}
+
 @test "the memory for prefix caching includes states" {
     cat >wide.shape <<'END'
 family qwen35

@@ -132,6 +132,14 @@ found() {
     done
 }
 
+@test "recurrent layers: states far apart have one more, some 512 tokens before the end of a prompt" {
+    local name=qwen35-moe cache=cache,states=1K
+    found 0 --prompt-ids "$(few 1000)" -n 1
+    found 992 --prompt-ids "$(few 1000)" -n 1
+    found 496 --prompt-ids "$(few 700) $(few 300 other)" -n 1 # 999 - 512, rounded up to blocks
+    assert_equal "$(find cache -name '*.kvstate' | wc -l)" 3  # 496, 992, and 992 of the other
+}
+
 @test "every policy and cache type loads what any other stored, with the same bits (random)" {
     local policies types=(f32 bf16 f16 q8 q4 q4h) hits=0 sizes_hits=0
     local models=("$(model grimm)" "$(model llama-3-like)" "$BATS_FILE_TMPDIR/sizes.bmc")

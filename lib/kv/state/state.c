@@ -30,7 +30,8 @@ int state_open(struct state_store **out, const struct state_options *options, si
     store->options = *options;
     store->n_seqs = n_seqs;
     store->every = options->every;
-    store->most_kept = options->kept + options->recent + 2 * STATE_WANTED + STATE_MARKS + 1;
+    store->most_kept =
+        state_most_regular(options, SIZE_MAX) + options->recent + 2 * STATE_WANTED + STATE_MARKS + 1;
     store->seq = mem_zalloc(n_seqs, sizeof *store->seq);
     store->zero = state_block_new(store);
     store->resident_bytes = 0; /* zeros are not counted: they are shared by all sequences */
@@ -330,14 +331,16 @@ size_t state_held_bytes(const struct state_store *store, size_t seq)
     return size_times(blocks, state_bytes(&store->shape));
 }
 
-size_t state_footprint(const struct state_store *store)
+size_t state_footprint(const struct state_store *store, size_t rows)
 {
     if (!store)
         return 0;
     const struct state_options *o = &store->options;
     const struct state_shape *shape = o->largest.conv ? &o->largest : &store->shape;
-    const size_t stored = o->stored ? STATE_WANTED + 1 + o->pass / o->stored : 0;
-    const size_t blocks = 2 + o->kept + o->recent + stored;
+    const size_t kept = size_min(state_most_regular(o, rows), rows / store->every),
+                 marked = o->kept || o->stored ? STATE_WANTED : 0,
+                 stored = o->stored ? 1 + o->pass / o->stored : 0;
+    const size_t blocks = 2 + kept + o->recent + marked + stored;
     const size_t inputs =
         o->rows > 1 ? size_times(o->rows * shape->layers, state_input_floats(shape) * sizeof(float))
                     : 0;

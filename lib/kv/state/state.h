@@ -45,6 +45,8 @@ struct state_replay {
     const size_t *row;
 };
 
+enum { STATE_KEPT = 64 };
+
 /* Recurrent state of a cache's sequences, and what the cache keeps beside it. */
 struct state_options {
     struct state_shape shape;   /* of this rank's layers */
@@ -53,9 +55,12 @@ struct state_options {
     /* For a prefix cache that stores states: those at multiples of `stored` are kept until the next pass, and the
      * last one at a multiple of `block` inside the tokens that are generated; 0: none. */
     size_t stored, block;
-    size_t pass;   /* for `stored`: most tokens of a pass */
-    size_t rows;   /* passes of up to this many tokens may be accepted in part; 0, 1: none */
-    size_t kept;   /* most states kept at regular positions, for prefix caching */
+    size_t pass; /* for `stored`: most tokens of a pass */
+    size_t rows; /* passes of up to this many tokens may be accepted in part; 0, 1: none */
+    size_t kept; /* most states kept at regular positions, for prefix caching */
+    size_t
+        cost; /* tokens whose KV entries have the bytes of a state: longer sequences keep up to STATE_KEPT states, as far
+                      as these have at most half the bytes of their KV entries; 0: never more than `kept` */
     size_t recent; /* most states kept of the latest passes, for truncation */
     /* for rows > 1: the backend's operation, and its own options, which it is called with */
     void (*replay)(const struct state_replay *replay, const void *own);
@@ -172,7 +177,7 @@ int state_load(struct state_store *store, size_t seq, size_t position, const voi
                struct err *err) MUST_USE;
 
 /* Bytes allocated now; of the states of a sequence, kept ones included, whoever shares them; the most that a
- * sequence may need. */
+ * sequence of `rows` tokens may need. */
 size_t state_resident_bytes(const struct state_store *store);
 size_t state_held_bytes(const struct state_store *store, size_t seq);
-size_t state_footprint(const struct state_store *store);
+size_t state_footprint(const struct state_store *store, size_t rows);

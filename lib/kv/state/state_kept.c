@@ -53,10 +53,16 @@ static void state_keep(struct state_store *store, struct state_seq *s, size_t po
     limit_kept(store, s, KEPT_MARKED, STATE_WANTED);
 }
 
-/* Lets regular positions be so far apart that those up to `end` are within the limit. */
+size_t state_most_regular(const struct state_options *o, size_t rows)
+{
+    return o->kept && o->cost ? size_max(o->kept, size_min(rows / o->cost / 2, STATE_KEPT)) : o->kept;
+}
+
+/* Lets regular positions be so far apart that those up to `end` are within the limit, and few in a pass. */
 static void thin_out(struct state_store *store, struct state_seq *s, size_t end)
 {
-    while (end / s->every > store->options.kept)
+    while (end / s->every > state_most_regular(&store->options, end) ||
+           s->rows / s->every > STATE_MARKS / 2)
         s->every *= 2;
     for (size_t i = s->n_kept; i-- > 0;)
         if (s->kept[i].why == KEPT_REGULAR && s->kept[i].position % s->every)

@@ -64,6 +64,9 @@ static inline struct state_block *state_block_share(struct state_block *block)
 struct state_part state_part_of(const struct state_store *store, const struct state_block *block,
                                 size_t layer);
 
+/* The most states kept at regular positions of a sequence of `rows` tokens. */
+size_t state_most_regular(const struct state_options *options, size_t rows);
+
 /* Drops the states that are kept at positions behind `end`. */
 void state_drop_after(struct state_store *store, struct state_seq *seq, size_t end);
 

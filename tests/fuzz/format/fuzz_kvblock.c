@@ -88,13 +88,16 @@ static void get_block(const char *folder, const struct kvblock_head *want, const
     free(block);
 }
 
-/* Counters are read, and were added to, whatever the file has; what cannot be used is replaced. */
+/* Counters are read, and were added to; those that cannot be used are replaced, other files of that name are not. */
 static void count_in(const char *folder)
 {
     struct kvblock_usage usage;
     struct kvblock_counts counts;
     struct err err;
-    if (kvblock_folder_describe(folder, &usage, &counts, &err) < 0)
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY);
+    const bool foreign = kvblock_stats_state(fd) == KVBLOCK_STATS_FOREIGN;
+    close(fd);
+    if (!foreign && kvblock_folder_describe(folder, &usage, &counts, &err) < 0)
         abort();
 }
 
