@@ -38,11 +38,13 @@ void line_queue_drop(struct line_queue *queue, struct request_line *line)
     for (size_t i = 0; i < line->n_choices; i++) {
         ids_release(&line->choice[i].ids);
         json_decref(line->choice[i].result);
+        tool_answer_release(&line->choice[i].parts);
     }
     free(line->choice);
     dry_breakers_release(&line->breakers);
     request_close(&line->request);
     ids_release(&line->prompt);
+    buf_release(&line->prompt_text);
     json_decref(line->logprobs);
     buf_release(&line->text);
     free(line->lora_factor);

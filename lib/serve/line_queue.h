@@ -11,9 +11,10 @@ struct choice {
     struct request_line *line;
     size_t index;
     struct gen_request gen;
-    struct ids ids; /* token ids: prompt, then generated */
-    json_t *result; /* once it has ended with at least one token */
-    bool streamed;  /* an event of it was written */
+    struct ids ids;          /* token ids: prompt, then generated */
+    json_t *result;          /* once it has ended with at least one token */
+    struct openai_said said; /* of chats in OpenAI's form */
+    struct tool_answer parts;
 };
 
 /* A receipt that is verified, and the parts of its request that no line for --jsonl has. */
@@ -38,9 +39,12 @@ struct request_line {
     struct constraint_cache *constraints;
     struct dry_breakers breakers; /* the request's own */
     float *lora_factor;           /* the request's own, or NULL */
-    struct ids prompt;            /* while the request is being read */
-    struct choice *choice;        /* [n_choices] */
-    size_t n_choices;             /* 0: no request to be answered */
+    const struct tool_format
+        *tools;             /* how its answer writes tool calls and reasoning; NULL: it is text */
+    struct buf prompt_text; /* of a chat in OpenAI's form, while the request is being read */
+    struct ids prompt;      /* while the request is being read */
+    struct choice *choice;  /* [n_choices] */
+    size_t n_choices;       /* 0: no request to be answered */
     size_t n_started, n_ended, n_failed;
     size_t n_prompt, n_cached, n_generated; /* tokens of the choices that have ended */
     struct err failure;                     /* of the first that failed */

@@ -8,9 +8,11 @@
 enum { HASH_SHOWN = 8 }; /* bytes */
 
 /* OpenAI has no name for answers that were cancelled: they are not complete. */
-static const char *finish_reason(enum gen_finish finish)
+static const char *finish_reason(enum gen_finish finish, const struct openai_said *said)
 {
-    return finish == FINISHED_EOS || finish == FINISHED_STOP ? "stop" : "length";
+    return finish != FINISHED_EOS && finish != FINISHED_STOP ? "length"
+           : said->parts && said->parts->calls               ? "tool_calls"
+                                                             : "stop";
 }
 
 /* ---- log-probabilities ---- */
@@ -127,27 +129,79 @@ static json_t *logprobs_or_null(const struct tokenizer *tok, bool chat, const st
                                            : json_null();
 }
 
-json_t *openai_choice(const struct tokenizer *tok, bool chat, size_t index,
-                      const struct gen_result *result, struct logprob_form form, struct err *err)
+/* Texts from `from` on; NULL if there is none. */
+static json_t *rest_of(const struct buf *text, size_t from)
 {
-    json_t *logprobs = logprobs_or_null(tok, chat, result, form, err);
-    json_t *text = json_text(result->text, result->text_len);
-    return make_choice(
-        index, chat ? "message" : "text",
-        chat ? json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text, "refusal") : text,
-        logprobs, finish_reason(result->finish), err);
+    return text->len > from ? json_text(text->data + from, text->len - from) : NULL;
 }
 
-json_t *openai_piece(const struct tokenizer *tok, bool chat, size_t index, bool first,
-                     const struct gen_result *piece, bool last, struct logprob_form form,
-                     struct err *err)
+json_t *openai_choice(const struct tokenizer *tok, bool chat, size_t index,
+                      const struct gen_result *result, const struct openai_said *said,
+                      struct logprob_form form, struct err *err)
 {
-    json_t *logprobs = logprobs_or_null(tok, chat, piece, form, err);
-    json_t *text = piece->text_len || !chat ? json_text(piece->text, piece->text_len) : NULL;
-    json_t *said =
-        chat ? json_pack("{s:s*, s:o*}", "role", first ? "assistant" : NULL, "content", text) : text;
-    return make_choice(index, chat ? "delta" : "text", said, logprobs,
-                       last ? finish_reason(piece->finish) : NULL, err);
+    const struct tool_answer *parts = said->parts;
+    json_t *logprobs = logprobs_or_null(tok, chat, result, form, err);
+    json_t *text = !parts               ? json_text(result->text, result->text_len)
+                   : parts->content.len ? rest_of(&parts->content, 0)
+                   : parts->calls       ? json_null()
+                                        : json_string("");
+    json_t *message = text;
+    if (chat)
+        message = json_pack("{s:s, s:o*, s:o, s:O*, s:n}", "role", "assistant", "reasoning_content",
+                            parts ? rest_of(&parts->reasoning, 0) : NULL, "content", text, "tool_calls",
+                            parts ? parts->calls : NULL, "refusal");
+    return make_choice(index, chat ? "message" : "text", message, logprobs,
+                       finish_reason(result->finish, said), err);
+}
+
+/* The calls from `from` on, each with its index, as the lists of chunks have them; NULL if there is none. */
+static json_t *new_calls(const json_t *calls, size_t from, struct err *err)
+{
+    json_t *list = json_array_size(calls) > from ? json_array() : NULL;
+    int rc = 0;
+    for (size_t i = from; list && i < json_array_size(calls) && rc == 0; i++) {
+        json_t *call = json_pack("{s:I}", "index", (json_int_t)i);
+        if (call && json_object_update(call, json_array_get(calls, i)) < 0) {
+            json_decref(call);
+            call = NULL;
+        }
+        rc = json_push(list, call, err);
+    }
+    return list ? json_or_null(list, rc, err) : NULL;
+}
+
+bool openai_has_more(const struct openai_said *said, const struct gen_result *more)
+{
+    const struct tool_answer *p = said->parts;
+    return (more->n_best && more->n_ids) ||
+           (p ? p->content.len > said->content || p->reasoning.len > said->reasoning ||
+                    json_array_size(p->calls) > said->calls
+              : more->text_len > 0);
+}
+
+json_t *openai_piece(const struct tokenizer *tok, bool chat, size_t index,
+                     const struct gen_result *more, struct openai_said *said, bool last,
+                     struct logprob_form form, struct err *err)
+{
+    const struct tool_answer *p = said->parts;
+    json_t *logprobs = logprobs_or_null(tok, chat, more, form, err);
+    json_t *text = p                         ? rest_of(&p->content, said->content)
+                   : more->text_len || !chat ? json_text(more->text, more->text_len)
+                                             : NULL;
+    json_t *piece = text;
+    if (chat)
+        piece =
+            json_pack("{s:s*, s:o*, s:o*, s:o*}", "role", said->begun ? NULL : "assistant",
+                      "reasoning_content", p ? rest_of(&p->reasoning, said->reasoning) : NULL,
+                      "content", text, "tool_calls", p ? new_calls(p->calls, said->calls, err) : NULL);
+    said->begun = true;
+    if (p) {
+        said->content = p->content.len;
+        said->reasoning = p->reasoning.len;
+        said->calls = json_array_size(p->calls);
+    }
+    return make_choice(index, chat ? "delta" : "text", piece, logprobs,
+                       last ? finish_reason(more->finish, said) : NULL, err);
 }
 
 /* ---- answers ---- */

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "serve/result.h"
+#include "text/tools/tool_answer.h"
 
 /* Status codes of HTTP, which lines of batches have, too. */
 enum { OPENAI_OK = 200, OPENAI_BAD_REQUEST = 400, OPENAI_SERVER_ERROR = 500, OPENAI_UNAVAILABLE = 503 };
@@ -28,15 +29,27 @@ struct openai_answer {
 json_t *openai_logprobs(const struct tokenizer *tok, bool chat, const struct gen_result *result,
                         struct logprob_form form, struct err *err);
 
+/* What a choice says, and how much of it chunks have said. */
+struct openai_said {
+    const struct tool_answer
+        *parts; /* content, reasoning and tool calls; NULL: the text is all content */
+    size_t content, reasoning, calls;
+    bool begun; /* there was a chunk */
+};
+
 /* A choice; the caller releases it. NULL: error. */
 json_t *openai_choice(const struct tokenizer *tok, bool chat, size_t index,
-                      const struct gen_result *result, struct logprob_form form, struct err *err);
+                      const struct gen_result *result, const struct openai_said *said,
+                      struct logprob_form form, struct err *err);
 
-/* A choice of a chunk: the text and log-probabilities of `piece`, of the `first` one of the choice, or of the `last` one,
- * which says how it ended. The caller releases it. NULL: error. */
-json_t *openai_piece(const struct tokenizer *tok, bool chat, size_t index, bool first,
-                     const struct gen_result *piece, bool last, struct logprob_form form,
-                     struct err *err);
+/* A choice of a chunk: what is new in `said`, or the text of `more`, and its log-probabilities; in the `last` one, how the
+ * choice ended. The caller releases it. NULL: error. */
+json_t *openai_piece(const struct tokenizer *tok, bool chat, size_t index,
+                     const struct gen_result *more, struct openai_said *said, bool last,
+                     struct logprob_form form, struct err *err);
+
+/* Whether openai_piece() would say anything before the last one. */
+bool openai_has_more(const struct openai_said *said, const struct gen_result *more);
 
 /* Append an answer, or a chunk of one, as a line. Take over `choices`, a list of them, where NULL is an error that `err`
  * has. */

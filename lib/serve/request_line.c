@@ -51,7 +51,8 @@ static int add_conversation(const struct serve *serve, struct request_line *line
 {
     const bool special = request_parses_special(&line->request, serve->options.parse_special_in_chat);
     const unsigned flags = (serve->snapshot ? CHAT_CONTINUES : 0) | (special ? CHAT_PARSES_SPECIAL : 0);
-    return chat_prompts_add(&serve->chat, conversation, flags, &line->prompt, NULL, err);
+    return chat_prompts_add(&serve->chat, conversation, flags, &line->prompt,
+                            line->tools ? &line->prompt_text : NULL, err);
 }
 
 static int read_messages(struct serve *serve, struct request_line *line, struct err *err)
@@ -59,6 +60,10 @@ static int read_messages(struct serve *serve, struct request_line *line, struct 
     const struct conversation conversation = serve_conversation(&line->request);
     if (chat_prompts_open(&serve->chat, err) < 0)
         return -1;
+    if (line->batch || serve->options.openai)
+        line->tools = chat_prompts_tools(&serve->chat);
+    if (line->tools)
+        line->request.gen.keep_special = true; /* they may be what calls begin with */
     line->request.gen.turn_end = chat_prompts_turn_end(&serve->chat);
     line->request.gen.hold_partial_utf8 = false; /* what follows an answer begins anew */
     return add_conversation(serve, line, &conversation, err);
@@ -233,6 +238,21 @@ static int check_choices(const struct serve *serve, const struct request *reques
                : 0;
 }
 
+/* Begins to read what a choice says. Ids of calls differ between choices and prompts. */
+static int begin_parts(struct choice *choice, struct err *err)
+{
+    struct request_line *line = choice->line;
+    const struct hash hash = hash_of(choice->ids.id, choice->ids.len * sizeof *choice->ids.id);
+    uint64_t seed;
+    memcpy(&seed, hash.byte, sizeof seed);
+    if (!line->tools)
+        return 0;
+    choice->said.parts = &choice->parts;
+    return tool_answer_begin(&choice->parts, line->tools, line->request.tools,
+                             seed + choice->gen.seed + choice->index,
+                             (struct slice){buf_text(&line->prompt_text), line->prompt_text.len}, err);
+}
+
 /* Makes the choices of a request that has been read; each has its stream of random numbers, the first one
  * that of a request without others. */
 static int make_choices(struct request_line *line, struct err *err)
@@ -256,7 +276,10 @@ static int make_choices(struct request_line *line, struct err *err)
             choice->ids = line->prompt;
             line->prompt = (struct ids){0};
         }
+        if (begin_parts(choice, err) < 0)
+            return -1;
     }
+    buf_release(&line->prompt_text);
     return 0;
 }
 

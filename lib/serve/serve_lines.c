@@ -29,23 +29,55 @@ static int put_answer(const struct line_queue *queue, const struct request_line 
     return line->request.include_usage ? openai_put_chunk(&answer, json_array(), true, text, err) : 0;
 }
 
-/* Writes a chunk of a choice: what `piece` has, or how the choice ended. */
-static int put_piece(struct line_queue *queue, struct choice *choice, const struct gen_result *piece,
+/* Writes a chunk of a choice: what `more` adds to it, or how it ended. */
+static int put_piece(struct line_queue *queue, struct choice *choice, const struct gen_result *more,
                      bool last, struct err *err)
 {
     const struct request_line *line = choice->line;
     const struct logprob_form form = {line->request.openai_logprobs, line->request.top_logprobs};
     const struct openai_answer answer = line_queue_answer(queue, line);
     struct buf event = {0};
-    json_t *one = openai_piece(queue->serve->model->tok, line->request.is_chat, choice->index,
-                               !choice->streamed, piece, last, form, err);
-    choice->streamed = true;
+    if (!last && !openai_has_more(&choice->said, more))
+        return 0;
+    json_t *one = openai_piece(queue->serve->model->tok, line->request.is_chat, choice->index, more,
+                               &choice->said, last, form, err);
     if (openai_put_chunk(&answer, json_or_null(json_pack("[o]", one), one ? 0 : -1, err), false, &event,
                          err) < 0) {
         buf_release(&event);
         return -1;
     }
     return queue->io->event(queue->io->arg, line->number, &event, err);
+}
+
+/* Reads what an answer of a chat says. */
+static int add_said(struct choice *choice, const char *text, size_t len, struct err *err)
+{
+    return choice->said.parts ? tool_answer_add(&choice->parts, (struct slice){text, len}, err) : 0;
+}
+
+/* The same at its end, of all of it unless that has streamed. */
+static int end_said(struct choice *choice, const struct gen_result *result, struct err *err)
+{
+    const bool truncated = result->finish != FINISHED_EOS && result->finish != FINISHED_STOP;
+    if (!choice->said.parts)
+        return 0;
+    return !choice->line->request.stream && add_said(choice, result->text, result->text_len, err) < 0
+               ? -1
+               : tool_answer_end(&choice->parts, truncated, err);
+}
+
+/* The result of a choice, in the form of the run; NULL: error. */
+static json_t *choice_json(const struct line_queue *queue, struct choice *choice,
+                           const struct gen_result *result, struct err *err)
+{
+    const struct request_line *line = choice->line;
+    const struct tokenizer *tok = queue->serve->model->tok;
+    const struct logprob_form form = {line->request.openai_logprobs, line->request.top_logprobs};
+    if (!line_queue_is_openai(queue, line))
+        return result_choice(tok, line->n_choices > 1 ? choice->index : SIZE_MAX, result, form, err);
+    return end_said(choice, result, err) < 0 ? NULL
+                                             : openai_choice(tok, line->request.is_chat, choice->index,
+                                                             result, &choice->said, form, err);
 }
 
 /* Writes the result of a request whose choices have ended, but for those that will not: a failure if none has a
@@ -91,16 +123,10 @@ static void keep_choice(const struct line_queue *queue, struct choice *choice,
                         const struct gen_result *result)
 {
     struct request_line *line = choice->line;
-    const struct tokenizer *tok = queue->serve->model->tok;
-    const struct logprob_form form = {line->request.openai_logprobs, line->request.top_logprobs};
-    const size_t index = line->n_choices > 1 ? choice->index : SIZE_MAX;
     const struct err *error = result->error;
     struct err why;
     if (result->finish != FINISHED_ERROR || result->n_ids) {
-        choice->result =
-            line_queue_is_openai(queue, line)
-                ? openai_choice(tok, line->request.is_chat, choice->index, result, form, &why)
-                : result_choice(tok, index, result, form, &why);
+        choice->result = choice_json(queue, choice, result, &why);
         error = choice->result ? error : &why;
     }
     if (error && !line->n_failed++)
@@ -173,9 +199,9 @@ static int put_event(struct line_queue *queue, struct choice *choice, const stru
     const struct request_line *line = choice->line;
     struct buf event = {0};
     if (line_queue_is_openai(queue, line))
-        return more->text_len || (more->n_best && more->n_ids)
-                   ? put_piece(queue, choice, more, false, err)
-                   : 0;
+        return add_said(choice, more->text, more->text_len, err) < 0
+                   ? -1
+                   : put_piece(queue, choice, more, false, err);
     return more->text_len && (result_event(line->id, line->n_choices > 1 ? choice->index : SIZE_MAX,
                                            more->text, more->text_len, &event, err) < 0 ||
                               io->event(io->arg, line->number, &event, err) < 0)

@@ -305,3 +305,24 @@ a line of a batch has the unknown member "bodi"; known are: custom_id method url
     run --separate-stderr embed --openai <<<$'{"input": "x", "dimensions": 5}\n{"input": ["x", 5]}'
     assert_equal "$(jq -r .error.message <<<"$output")" $'line 1: "dimensions": embeddings of this model have '"$(head -n 1 want | jq length)"$'\nline 2: "input" is an integer, a string is expected'
 }
+
+@test "--openai: reasoning and tool calls have their members, in chunks, too" {
+    jq -nc '["é", "2" | "<tool_call>\n" + ({name: "f", arguments: {x: "</tool_call> \"\(.)\""}} | tojson) + "\n</tool_call>"] | add as $calls |
+        {messages: [{role: "user", content: "x"}], choice: ["<think>\nhm\n</think>\nWell. " + $calls], tools: [{type: "function", function: {name: "f"}}]} |
+        ., . + {stream: true}, del(.tools)' >in
+    jsonl --openai --chat-template chatml -f in 2>err >out
+    grep -v chunk out | jq -s -c '.[0].choices[0] | .finish_reason, (.message | .content, .reasoning_content, (.tool_calls | map(.type, .function.name, (.function.arguments | fromjson | .x)), (map(.id) | unique | length)))' >got
+    cat >want <<'END'
+"tool_calls"
+"Well."
+"hm"
+["function","f","</tool_call> \"é\"","function","f","</tool_call> \"2\""]
+2
+END
+    diff want got
+    grep chunk out | jq -s -c 'map(.choices[0]) | last.finish_reason, (map(.delta) | (map(.content // "") | add), (map(.reasoning_content // "") | add), (map(.tool_calls[]?) | map(.type, .function.name, (.function.arguments | fromjson | .x)), map(.index), (map(.id) | unique | length)))' >got
+    sed '/^\["function/a [0,1]' want | diff - got
+    # Without tools a call is text.
+    assert_equal "$(tail -n 1 out | jq -c '.choices[0] | .finish_reason, .message.reasoning_content, (.message | has("tool_calls"))' | paste -sd ,)" '"stop","hm",false'
+    assert_equal "$(tail -n 1 out | jq -r '.choices[0].message.content' | grep -c '<tool_call>')" 2
+}

@@ -7,7 +7,17 @@ struct tool_answer {
     struct buf content, reasoning;
     json_t *
         calls; /* list of {"id", "type": "function", "function": {"name", "arguments"}}: complete ones; NULL: none */
+    struct tool_parser parser;
+    struct buf arguments; /* of the call that is not complete */
 };
+
+/* Read an answer to a prompt in pieces; the format and the tools are borrowed, and the struct must not move. Without tools
+ * there are no calls: they stay text. `truncated`: the model had not ended the answer. tool_answer_release() is called
+ * afterwards, also after an error. */
+int tool_answer_begin(struct tool_answer *answer, const struct tool_format *format, const json_t *tools,
+                      uint64_t seed, struct slice prompt, struct err *err) MUST_USE;
+int tool_answer_add(struct tool_answer *answer, struct slice text, struct err *err) MUST_USE;
+int tool_answer_end(struct tool_answer *answer, bool truncated, struct err *err) MUST_USE;
 
 /* Splits the answer text[len] to a prompt; `truncated`: the model had not ended it. After an error nothing needs releasing. */
 int tool_answer_read(struct tool_answer *answer, const struct tool_format *format, const json_t *tools,

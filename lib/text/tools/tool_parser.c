@@ -96,13 +96,20 @@ static int begin_pattern(struct tool_parser *p, const struct tool_pattern *patte
     return rc == TOOL_NO_CALL ? void_call(p, err) : rc < 0 ? -1 : GOES_ON;
 }
 
+/* Whether a pattern is looked for between texts. */
+static bool is_sought(const struct tool_parser *p, const struct tool_pattern *pattern)
+{
+    return pattern->use != TOOL_IS_PARAMETER &&
+           !(p->no_calls && (pattern->use == TOOL_CALLS || pattern->use == TOOL_CALLS_MAYBE));
+}
+
 /* Compares the text at `at` with the heads of all patterns; `bare`: of those that begin with a field, else the others. */
 static int find_head(const struct tool_parser *p, size_t at, bool bare, bool last,
                      const struct tool_pattern **pattern, struct tool_head *head)
 {
     for (size_t i = 0; i < p->format->n_patterns; i++) {
         *pattern = &p->format->pattern[i];
-        if ((*pattern)->use == TOOL_IS_PARAMETER || !*tool_pattern_opening(*pattern) != bare)
+        if (!is_sought(p, *pattern) || !*tool_pattern_opening(*pattern) != bare)
             continue;
         const int found = match_head(*pattern, p->format, p->in.data + at, p->in.len - at, last, head);
         if (found != MATCH_NONE)
@@ -251,7 +258,7 @@ int tool_parser_begin(struct tool_parser *p, const char *prompt, size_t len, str
         len--;
     for (size_t i = 0; i < p->format->n_patterns; i++) {
         const struct tool_pattern *pattern = &p->format->pattern[i];
-        const char *opening = pattern->use == TOOL_IS_PARAMETER ? "" : tool_pattern_opening(pattern);
+        const char *opening = is_sought(p, pattern) ? tool_pattern_opening(pattern) : "";
         size_t n = strlen(opening);
         while (n && is_space(opening[n - 1]))
             n--;

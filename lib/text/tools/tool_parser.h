@@ -34,6 +34,7 @@ struct tool_parser {
     const struct tool_format *format;
     const json_t
         *tools;    /* OpenAI's list of tools: types of parameters, names of doubtful calls; or NULL */
+    bool no_calls; /* what looks like a call is text */
     uint64_t seed; /* of ids that the model does not write: the same seed, the same ids */
     int (*event)(void *arg, const struct tool_event *event, struct err *err);
     void *arg;
