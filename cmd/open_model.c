@@ -5,6 +5,7 @@
 #include "base/text_util.h"
 #include "cli.h"
 #include "model/convert/model_cache.h"
+#include "model/draft_head.h"
 #include "userdir.h"
 
 /* ---- messages about a conversion ---- */
@@ -85,6 +86,8 @@ static void say_waits(void *arg, const char *source)
     cli_say(stderr, "%s: %s: another process converts it: waiting\n", program->name, source);
 }
 
+enum { CLI_MODEL_PATH = 16384 };
+
 static int find_converted(const struct program *program, const char *source, char path[CLI_MODEL_PATH],
                           struct err *err)
 {
@@ -121,16 +124,43 @@ static int find_converted(const struct program *program, const char *source, cha
     return 0;
 }
 
-int cli_find_model(const struct program *program, const char *option, const char *given,
-                   const char *env, const char *bundled, char path[CLI_MODEL_PATH], struct err *err)
+/* The file of a model, and what messages call it. */
+struct found_model {
+    char path[CLI_MODEL_PATH];
+    const char *name;
+};
+
+static int find_model(struct found_model *found, const struct program *program, const char *option,
+                      const char *named, const char *bundled, struct err *err)
 {
-    const char *named = given ? given : env ? getenv(env) : NULL;
-    if (!given && !(named && *named))
-        return cli_default_model(bundled, option, path, CLI_MODEL_PATH, err);
+    found->name = named ? named : found->path;
+    if (!named)
+        return cli_default_model(bundled, option, found->path, sizeof found->path, err);
     if (model_cache_converts(named))
-        return find_converted(program, named, path, err);
-    if ((size_t)snprintf(path, CLI_MODEL_PATH, "%s", named) < CLI_MODEL_PATH)
+        return find_converted(program, named, found->path, err);
+    if ((size_t)snprintf(found->path, sizeof found->path, "%s", named) < sizeof found->path)
         return 0;
     return err_set(err, "%s: the name of the model is longer than %d bytes", option,
                    CLI_MODEL_PATH - 1);
+}
+
+int cli_open_model(const struct program *program, const char *option, const char *given,
+                   const char *env, const char *bundled, struct model **model, struct err *err)
+{
+    const char *named = env ? getenv(env) : NULL;
+    struct found_model found;
+    named = given ? given : named && *named ? named : NULL;
+    return find_model(&found, program, option, named, bundled, err) < 0
+               ? -1
+               : model_open_as(model, found.path, found.name, err);
+}
+
+int cli_open_draft(const struct program *program, const char *given, const char *bundled,
+                   const struct model *target, struct model **draft, struct err *err)
+{
+    struct found_model found = {.path = "self"};
+    const bool own = given && strcmp(given, "self") == 0;
+    return !own && find_model(&found, program, "-d", given, bundled, err) < 0
+               ? -1
+               : draft_open(draft, found.path, found.name, target, err);
 }

@@ -5,14 +5,18 @@
 #include "model/convert/convert.h"
 #include "opt/opt.h"
 
-enum { CLI_MODEL_PATH = 16384 };
+struct model;
 
-/* Sets `path` to the file of a model: `given` by the option, as "-m"; NULL: named by the variable `env` (NULL: by none),
- * else the bundled model `bundled`. A GGUF file or folder is converted unless the cache has its model; that it was is
- * said in one line, and the model stays in the cache until the process ends. */
-int cli_find_model(const struct program *program, const char *option, const char *given,
-                   const char *env, const char *bundled, char path[CLI_MODEL_PATH],
+/* Opens the model that an option names: `given` by the option, as "-m"; NULL: named by the variable `env` (NULL: by
+ * none), else the bundled model `bundled`. A GGUF file or folder is converted unless the cache has its model; that it
+ * was is said in one line, and the model stays in the cache until the process ends. */
+int cli_open_model(const struct program *program, const char *option, const char *given,
+                   const char *env, const char *bundled, struct model **model,
                    struct err *err) MUST_USE;
+
+/* The same for the draft model or draft head of -d, which may be "self". */
+int cli_open_draft(const struct program *program, const char *given, const char *bundled,
+                   const struct model *target, struct model **draft, struct err *err) MUST_USE;
 
 /* The cache's folder; false: there is no home folder, which *why says. */
 bool cli_cache_folder(char *path, size_t size, const char **why);

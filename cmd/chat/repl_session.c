@@ -167,7 +167,7 @@ static int save(struct repl *repl, struct err *err)
     template_id(gen, template);
     AUTO(json_auto)
     json_t *saved = json_pack(
-        "{s:o, s:s, s:s, s:o, s:o}", "model", json_text(gen->model->path, strlen(gen->model->path)),
+        "{s:o, s:s, s:s, s:o, s:o}", "model", json_text(gen->model->name, strlen(gen->model->name)),
         "model_id", model_id, "template", template, "seed", json_integer((json_int_t)gen->seed),
         "answers", json_whole(repl->n_answers_before + repl->n_requests));
     if (!saved)

@@ -82,7 +82,7 @@ static int collect_random(struct imatrix_weights *weights, const struct model *m
             err,
             "%s: is a draft head, which runs on its target's hidden states only, so that it cannot "
             "be calibrated",
-            model->path);
+            model->name);
     if (imatrix_collect_open(&collect, model, err) < 0)
         return -1;
     int rc = run_random(model, collect, threads, err);
@@ -145,7 +145,7 @@ int opened_source_open(struct opened_source *opened, const char *source, const c
             return -1;
     }
     kernels_setup();
-    return model_open_any(&opened->model, opened->fd >= 0 ? name : source, err);
+    return model_open_any(&opened->model, opened->fd >= 0 ? name : source, source, err);
 }
 
 void opened_source_close(struct opened_source *opened)

@@ -177,7 +177,7 @@ static json_t *describe_model(const struct model *model, const struct model *dra
     hash_hex(&model->file.file_id, HASH_BYTES, file_id);
     json_t *about = json_pack(
         "{s:o, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:f, s:b}", "file",
-        json_text(model->path, strlen(model->path)), "version", BMC_VERSION, "model_id", model_id,
+        json_text(model->name, strlen(model->name)), "version", BMC_VERSION, "model_id", model_id,
         "file_id", file_id, "file_bytes", (json_int_t)model->file.size, "header_bytes",
         (json_int_t)model->file.header_bytes, "parameters", (json_int_t)model_parameters(model),
         "tokenizer_ids", (json_int_t)(model->tok ? tokenizer_vocab(model->tok) : 0), "weight_type",
@@ -185,9 +185,9 @@ static json_t *describe_model(const struct model *model, const struct model *dra
         convert_bits_per_weight(tensor_bytes(&model->file), model_parameters(model)), "start_token",
         (int)(model->tok && tokenizer_has_template(model->tok)));
     if (!about) {
-        err_set(err, "%s: cannot be described in JSON", model->path);
+        err_set(err, "%s: cannot be described in JSON", model->name);
     } else if (put_chat(about, model, err) < 0 || put_draft(about, draft, err) < 0 ||
-               add_config(about, &model->file, model->path, err) < 0) {
+               add_config(about, &model->file, model->name, err) < 0) {
         json_decref(about);
         about = NULL;
     }
@@ -198,7 +198,7 @@ static json_t *describe_model(const struct model *model, const struct model *dra
 static int open_both(struct model **model, struct model **draft, const char *path, struct err *err)
 {
     *draft = NULL;
-    if (model_open_any(model, path, err) < 0)
+    if (model_open_any(model, path, path, err) < 0)
         return -1;
     if (!(*model)->file.draft_offset || model_open_draft(draft, *model, err) == 0)
         return 0;

@@ -95,23 +95,23 @@ static int open_shape(struct prof *prof, struct err *err)
 {
     const struct prof_options *o = &prof->options;
     struct report *report = &prof->report;
-    char path[CLI_MODEL_PATH];
     if (o->shape) {
-        if (cli_models_dir(path, sizeof path, err) < 0)
+        char folder[8192];
+        if (cli_models_dir(folder, sizeof folder, err) < 0)
             return -1;
         report->shape = o->shape;
         report->types = types_of(o);
-        return shape_configure_model(path, o->shape, &report->run.config, err);
+        return shape_configure_model(folder, o->shape, &report->run.config, err);
     }
-    if (cli_find_model(&prof_program, "-m", o->model, "BMC_MODEL", "grimm", path, err) < 0 ||
-        model_open(&prof->model, path, err) < 0 || model_need_head(prof->model, err) < 0 ||
+    if (cli_open_model(&prof_program, "-m", o->model, "BMC_MODEL", "grimm", &prof->model, err) < 0 ||
+        model_need_head(prof->model, err) < 0 ||
         cli_use_pages(prof_program.name, prof->model,
                       &(struct pages_options){o->hugepages, o->numa, report->run.threads}, err) < 0)
         return -1;
     /* memory computes nothing, and adds its own resident pages to its prediction */
     if (o->command != PROF_MEMORY && !o->experts && !o->hugepages && !o->numa)
         model_map_pages(prof->model);
-    report->shape = prof->model->path;
+    report->shape = prof->model->name;
     report->run.config = prof->model->config;
     report->types.type = model_weight_type(prof->model);
     hash_hex(&prof->model->file.model_id, HASH_BYTES, report->model_id);

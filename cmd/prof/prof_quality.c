@@ -56,7 +56,7 @@ static int check_vocab(const struct prof *prof, const char *name, size_t vocab, 
                ? 0
                : err_set(err,
                          "%s has %zu tokens in its vocabulary, %s has %zu: divergence needs the same",
-                         name, vocab, prof->model->path, own);
+                         name, vocab, prof->model->name, own);
 }
 
 /* Opens saved logits, and checks that they are of this text, cut into the same windows. */
@@ -92,11 +92,9 @@ static int open_model(struct comparison_job *job, struct err *err)
     const struct prof_options *o = &prof->options;
     struct run *run = &prof->report.run;
     struct session_options *options = &job->reference.options;
-    char path[CLI_MODEL_PATH];
-    if (cli_find_model(&prof_program, "--reference", o->reference ? o->reference : prof->model->path,
-                       NULL, NULL, path, err) < 0 ||
-        model_open(&job->model, path, err) < 0 ||
-        check_vocab(prof, job->model->path, job->model->config.vocab, err) < 0)
+    if (cli_open_model(&prof_program, "--reference", o->reference ? o->reference : prof->model->name,
+                       NULL, NULL, &job->model, err) < 0 ||
+        check_vocab(prof, job->model->name, job->model->config.vocab, err) < 0)
         return -1;
     run->N = size_min(run->N, job->model->config.context);
     job->reference.model = job->model;
@@ -110,7 +108,7 @@ static int open_model(struct comparison_job *job, struct err *err)
                         model_weights_class(job->model), &options->kv_types, err) < 0)
         return -1;
     hash_hex(&job->model->file.model_id, HASH_BYTES, job->saved_id);
-    job->record.reference = job->model->path;
+    job->record.reference = job->model->name;
     job->record.reference_model_id = job->saved_id;
     job->record.reference_precision = precision_name(options->cpu.precision);
     job->record.reference_kv_type = job->reference_type.text;

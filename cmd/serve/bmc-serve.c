@@ -99,7 +99,7 @@ static int read_keys(struct server *server, const char *path, struct err *err)
 /* The name of a model's file, without folder and ending. */
 static void name_model(struct server *server)
 {
-    const char *path = server->gen->model->path, *slash = strrchr(path, '/');
+    const char *path = server->gen->model->name, *slash = strrchr(path, '/');
     const char *name = server->options->alias ? server->options->alias
                        : slash && slash[1]    ? slash + 1
                                               : path;

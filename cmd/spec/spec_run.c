@@ -17,13 +17,10 @@ static int open_draft(struct gen *gen, struct err *err)
 {
     struct spec_run *run = (struct spec_run *)gen;
     const struct spec_cli *o = run->cli;
-    char path[CLI_MODEL_PATH] = "self";
     if (!spec_uses_model(o))
         return 0;
-    if (!(o->draft && strcmp(o->draft, "self") == 0) &&
-        cli_find_model(run->gen.program, "-d", o->draft, NULL, "grimm-draft", path, err) < 0)
-        return -1;
-    if (draft_open(&run->draft, path, run->gen.model, err) < 0 ||
+    if (cli_open_draft(run->gen.program, o->draft, "grimm-draft", run->gen.model, &run->draft, err) <
+            0 ||
         gen_use_pages(&run->gen, run->draft, err) < 0 ||
         (o->gen.mlock && model_lock(run->draft, err) < 0))
         return draft_model_error(-1, err);
@@ -32,7 +29,7 @@ static int open_draft(struct gen *gen, struct err *err)
         return err_set(err,
                        "%s: a draft head needs all of the target model in one process: use "
                        "--parallelism data, or draft with --lookup",
-                       run->draft->path);
+                       run->draft->name);
     return draft_attach(run->draft, gen->model, run->tapped, err);
 }
 

@@ -41,15 +41,15 @@ static void read_spec(const char *text, struct tune_run *run)
 static int open_shape(struct tune *tune, struct err *err)
 {
     const struct tune_options *o = tune->options;
-    char folder[8192], path[CLI_MODEL_PATH];
+    char folder[8192];
     if (o->model) {
-        if (cli_find_model(&tune_program, "-m", o->model, NULL, NULL, path, err) < 0 ||
-            model_open(&tune->model, path, err) < 0 || model_need_head(tune->model, err) < 0 ||
+        if (cli_open_model(&tune_program, "-m", o->model, NULL, NULL, &tune->model, err) < 0 ||
+            model_need_head(tune->model, err) < 0 ||
             cli_use_pages(tune_program.name, tune->model,
                           &(struct pages_options){o->hugepages, o->numa, tune->run.threads}, err) < 0)
             return -1;
         tune->config = tune->model->config;
-        tune->shape = tune->model->path;
+        tune->shape = tune->model->name;
         hash_hex(&tune->model->file.model_id, HASH_BYTES, tune->key);
         return 0;
     }

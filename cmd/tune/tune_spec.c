@@ -17,13 +17,9 @@ static int open_draft(struct tune *tune, struct err *err)
 {
     const char *given = tune->options->draft;
     size_t layer[MAX_FEATURES];
-    char path[CLI_MODEL_PATH] = "self";
     if (!given)
         return 0;
-    if (strcmp(given, "self") != 0 &&
-        cli_find_model(&tune_program, "-d", given, NULL, NULL, path, err) < 0)
-        return -1;
-    if (draft_open(&tune->draft, path, tune->model, err) < 0)
+    if (cli_open_draft(&tune_program, given, NULL, tune->model, &tune->draft, err) < 0)
         return err_prefix(err, "--draft");
     return draft_attach(tune->draft, tune->model, layer, err);
 }

@@ -34,7 +34,8 @@ static int open_model(struct api_draft *d, const struct bmc_options *o, const st
     const struct model *target = m->model;
     if (!o->draft)
         return 0;
-    if (draft_open(&d->model, o->draft, target, err) < 0 || api_place_model(m, d->model, err) < 0)
+    if (draft_open(&d->model, o->draft, o->draft, target, err) < 0 ||
+        api_place_model(m, d->model, err) < 0)
         return draft_model_error(-1, err);
     if (config_is_draft_head(&d->model->config) && o->hidden_states)
         return err_set(err, "a draft head reads hidden states: the option hidden_states excludes it");

@@ -64,7 +64,7 @@ static int open_model(struct bmc_model *m, const char *path, const struct bmc_mo
                                       .threads = o->threads ? o->threads : threads_allowed()};
     if (o->convert_dir && find_file(m, path, o, err) < 0)
         return -1;
-    if (model_open(&m->model, o->convert_dir ? m->file.path : path, err) < 0 ||
+    if (model_open_as(&m->model, o->convert_dir ? m->file.path : path, path, err) < 0 ||
         api_place_model(m, m->model, err) < 0 ||
         (o->experts && expert_store_open(m->model, experts, backends[0]->memory, err) < 0))
         return -1;

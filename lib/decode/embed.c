@@ -92,7 +92,7 @@ int embed_declared(const struct model *model, enum embed_pooling *pooling, struc
         return err_set(err,
                        "%s: declares a pooling that is not supported; choose one with --pooling, but "
                        "its embeddings will differ",
-                       model->path);
+                       model->name);
     *pooling = poolings[model->config.pooling];
     return 0;
 }

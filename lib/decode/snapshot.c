@@ -68,13 +68,13 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
                            "%s: has %llu KV heads of %llu in layer %zu, its model %s has %zu of %zu: "
                            "the file is damaged",
                            s->path, (unsigned long long)has.kv_heads, (unsigned long long)has.head_dim,
-                           l, model->path, sizes->kv_heads, sizes->head_dim);
+                           l, model->name, sizes->kv_heads, sizes->head_dim);
         }
         return err_set(err,
                        "%s: has %zu layers of %llu heads of %llu, its model %s has %zu of %zu of %zu: "
                        "the file is damaged",
                        s->path, kvfile_layers(head), (unsigned long long)head->kv_heads,
-                       (unsigned long long)head->head_dim, model->path, shape.layers, sizes->kv_heads,
+                       (unsigned long long)head->head_dim, model->name, shape.layers, sizes->kv_heads,
                        sizes->head_dim);
     }
     char found[17], want[17];
@@ -84,7 +84,7 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
     return err_set(err,
                    "%s: was made with another model (model_id %s.., %s has %s..%s); load it with the "
                    "model, and with the adapters (--lora), that made it",
-                   s->path, found, model->path, want,
+                   s->path, found, model->name, want,
                    hash_equal(&tokenizer, &head->tokenizer) ? "" : ", and another tokenizer");
 }
 

@@ -14,7 +14,7 @@ static int take_layers(const struct model *head, const struct model *target, siz
             return err_set(err,
                            "%s: reads the hidden state behind layer %.0f of a target, the model %s has "
                            "%zu layers; choose a head made for this model",
-                           head->path, of->x[i], target->path, target->config.layers);
+                           head->name, of->x[i], target->name, target->config.layers);
         layer[i] = (size_t)of->x[i];
     }
     return 0;
@@ -28,14 +28,14 @@ static int choose_layers(const struct model *head, const struct model *target,
     if (head->config.draft->feature_layers.n)
         return take_layers(head, target, layer, err);
     if (features != 1 && features != 3)
-        return err_set(err, "%s: reads %zu hidden states of a target; 1 or 3 are supported", head->path,
+        return err_set(err, "%s: reads %zu hidden states of a target; 1 or 3 are supported", head->name,
                        features);
     if (features == 3 && n / 2 + 3 >= n)
         return err_set(
             err,
             "%s: reads three hidden states of a target of at least 7 layers, the model %s has "
             "%zu; choose a head made for this model",
-            head->path, target->path, n);
+            head->name, target->name, n);
     layer[0] = features == 1 ? HIDDEN_FINAL : 2;
     for (size_t i = 1; i < features; i++)
         layer[i] = i == 1 ? n / 2 : n - 3;
@@ -62,7 +62,7 @@ static int check_sizes(const struct model *head, const struct model *target, str
                 err,
                 "%s: is a draft head for a model with %s %s%zu, the model %s has %zu; choose a head "
                 "made for this model",
-                head->path, sizes[i].what, i < 2 ? "of " : "", sizes[i].head, target->path,
+                head->name, sizes[i].what, i < 2 ? "of " : "", sizes[i].head, target->name,
                 sizes[i].target);
     return 0;
 }
@@ -79,15 +79,16 @@ static int check_map(const struct model *head, struct err *err)
             return err_set(err,
                            "%s: draft_offset gives logit %zu the id %g, expected a whole number below "
                            "%.0f",
-                           head->path, i, id, tokens);
+                           head->name, i, id, tokens);
     }
     return 0;
 }
 
-int draft_open(struct model **draft, const char *name, const struct model *target, struct err *err)
+int draft_open(struct model **draft, const char *path, const char *name, const struct model *target,
+               struct err *err)
 {
-    return strcmp(name, "self") == 0 ? model_open_draft(draft, target, err)
-                                     : model_open_any(draft, name, err);
+    return strcmp(path, "self") == 0 ? model_open_draft(draft, target, err)
+                                     : model_open_any(draft, path, name, err);
 }
 
 int draft_head_attach(struct model *head, const struct model *target, size_t layer[MAX_FEATURES],

@@ -3,9 +3,9 @@
 
 #include "model/model.h"
 
-/* Opens a draft model or draft head: a file, or, if `name` is "self", the draft head in the target's
- * own file. */
-int draft_open(struct model **draft, const char *name, const struct model *target,
+/* Opens a draft model or draft head: a file, which messages call `name`, or, if `path` is "self", the draft head in the
+ * target's own file. */
+int draft_open(struct model **draft, const char *path, const char *name, const struct model *target,
                struct err *err) MUST_USE;
 
 /* Checks that a draft head fits a target, and gives the head the target's embedding and LM head where

@@ -21,25 +21,27 @@ static int open_tokenizer(struct model *model, struct err *err)
         return -1;
     if (tokenizer_vocab(model->tok) > model->config.vocab)
         return err_set(err, "%s: the tokenizer has %zu ids, but the embedding only %zu rows",
-                       model->path, tokenizer_vocab(model->tok), model->config.vocab);
+                       model->name, tokenizer_vocab(model->tok), model->config.vocab);
     return 0;
 }
 
 /* Opens a model whose file is open. Takes over the file. */
-static int open_file(struct model **out, struct bmc_file *file, const char *path, struct err *err)
+static int open_file(struct model **out, struct bmc_file *file, const char *path, const char *name,
+                     struct err *err)
 {
     struct conf conf = {0};
     int rc = -1;
     struct model *model = calloc(1, sizeof *model);
-    if (!model || !(model->path = strdup(path))) {
+    if (!model || !(model->path = strdup(path)) || !(model->name = strdup(name))) {
+        free(model ? model->path : NULL);
         free(model);
         bmc_file_release(file);
         return err_no_memory(err, "a model");
     }
     model->file = *file;
-    if (conf_parse(&conf, file->config, file->config_bytes, path, err) < 0 ||
+    if (conf_parse(&conf, file->config, file->config_bytes, name, err) < 0 ||
         config_read(&model->config, &conf, err) < 0 || open_tokenizer(model, err) < 0 ||
-        weights_bind(&model->weights, &model->config, &model->file, path, err) < 0 ||
+        weights_bind(&model->weights, &model->config, &model->file, name, err) < 0 ||
         key_scales_apply(&model->weights, &model->config, &model->key_gains, err) < 0)
         goto out;
     model_advise_pages(model);
@@ -55,7 +57,12 @@ out:
 
 int model_open(struct model **out, const char *path, struct err *err)
 {
-    if (model_open_any(out, path, err) < 0)
+    return model_open_as(out, path, path, err);
+}
+
+int model_open_as(struct model **out, const char *path, const char *name, struct err *err)
+{
+    if (model_open_any(out, path, name, err) < 0)
         return -1;
     if (!config_is_draft_head(&(*out)->config))
         return 0;
@@ -64,7 +71,7 @@ int model_open(struct model **out, const char *path, struct err *err)
     return err_set(err,
                    "%s: is a draft head, which only drafts for its target model: bmc-spec -m "
                    "TARGET.bmc -d %s",
-                   path, path);
+                   name, name);
 }
 
 int model_need_head(const struct model *model, struct err *err)
@@ -72,15 +79,20 @@ int model_need_head(const struct model *model, struct err *err)
     return model->config.no_head ? err_set(err,
                                            "%s: has no LM head, so it generates no text and scores "
                                            "none: it is for embeddings (bmc-gen --embed)",
-                                           model->path)
+                                           model->name)
                                  : 0;
 }
 
-int model_open_any(struct model **out, const char *path, struct err *err)
+int model_open_any(struct model **out, const char *path, const char *name, struct err *err)
 {
     struct bmc_file file;
     *out = NULL;
-    return bmc_file_open(&file, path, err) < 0 ? -1 : open_file(out, &file, path, err);
+    if (bmc_file_open(&file, path, err) < 0)
+        return strcmp(path, name) == 0
+                   ? -1
+                   : err_prefix(err, "%s: the file that it was converted to is unusable, remove it",
+                                name);
+    return open_file(out, &file, path, name, err);
 }
 
 int model_open_draft(struct model **out, const struct model *model, struct err *err)
@@ -92,9 +104,10 @@ int model_open_draft(struct model **out, const struct model *model, struct err *
         return err_set(err,
                        "%s: has no draft head: bmc-convert stores one if the checkpoint has layers for "
                        "multi-token prediction; choose another drafter: -d FILE, --suffix or --lookup",
-                       model->path);
-    snprintf(name, sizeof name, "draft head of %s", model->path);
-    if (bmc_file_open_draft(&file, &model->file, name, err) < 0 || open_file(out, &file, name, err) < 0)
+                       model->name);
+    snprintf(name, sizeof name, "draft head of %s", model->name);
+    if (bmc_file_open_draft(&file, &model->file, name, err) < 0 ||
+        open_file(out, &file, model->path, name, err) < 0)
         return -1;
     if (config_is_draft_head(&(*out)->config))
         return 0;
@@ -115,6 +128,7 @@ void model_close(struct model *model)
     tokenizer_free(model->tok);
     bmc_file_release(&model->file);
     config_close(&model->config);
+    free(model->name);
     free(model->path);
     free(model);
 }
@@ -122,7 +136,7 @@ void model_close(struct model *model)
 int model_lock(const struct model *model, struct err *err)
 {
     if (mlock(model->file.data, model->file.size) < 0)
-        return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", model->path,
+        return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", model->name,
                          model->file.size);
     return 0;
 }
@@ -132,7 +146,7 @@ int model_chat(const struct model *model, struct chat *chat, struct err *err)
     *chat = (struct chat){0};
     if (!model->file.chat_bytes)
         return 0;
-    return chat_parse(chat, model->file.chat, model->file.chat_bytes, model->path, err);
+    return chat_parse(chat, model->file.chat, model->file.chat_bytes, model->name, err);
 }
 
 struct hash model_entries_id(const struct model *model, const float *lora_factor)

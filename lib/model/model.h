@@ -13,7 +13,8 @@ struct tensor_types;
 struct expert_store;
 
 struct model {
-    char *path;
+    char *path; /* of the file */
+    char *name; /* what messages call it: the path, or that of what the file was converted from */
     struct bmc_file file;
     struct config config;
     struct tokenizer *tok;
@@ -42,8 +43,11 @@ enum { MODEL_TYPES_SIZE = 64 };
  * refused. */
 int model_open(struct model **model, const char *path, struct err *err) MUST_USE;
 
-/* model_open() that accepts draft heads, too (config_is_draft_head()): these have no tokenizer. */
-int model_open_any(struct model **model, const char *path, struct err *err) MUST_USE;
+/* model_open() of a file that was converted from another one, or from a folder: `name`, the path that the user knows. */
+int model_open_as(struct model **model, const char *path, const char *name, struct err *err) MUST_USE;
+
+/* model_open_as() that accepts draft heads, too (config_is_draft_head()): these have no tokenizer. */
+int model_open_any(struct model **model, const char *path, const char *name, struct err *err) MUST_USE;
 
 /* Opens the draft head in a model's file, which must stay open; an error if there is none. */
 int model_open_draft(struct model **draft, const struct model *model, struct err *err) MUST_USE;

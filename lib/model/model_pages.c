@@ -17,13 +17,13 @@ static int copy_file(const struct model *model, int threads, const char *option,
 {
     const size_t bytes = model->file.map.size, free_bytes = vm_available();
     if (free_bytes && free_bytes < bytes)
-        return err_set(err, "%s: %s copies %zu bytes, %zu are available: leave it out", model->path,
+        return err_set(err, "%s: %s copies %zu bytes, %zu are available: leave it out", model->name,
                        option, bytes, free_bytes);
     threads_set(threads);
     mapped_remove(model->file.map.data); /* its name is for faults of truncated files */
     if (!map_huge_copy((void *)(uintptr_t)model->file.map.data, bytes, place, arg))
         return err_set(err, "%s: %s: not enough memory for a copy of %zu bytes: leave it out",
-                       model->path, option, bytes);
+                       model->name, option, bytes);
     return 0;
 }
 

@@ -477,7 +477,7 @@ static int list_matrices(struct search_run *run, struct err *err)
                                                         &matrix->weight, err) < 0)
                 return -1;
         }
-    return run->n ? 0 : err_set(err, "%s: has no matrices to quantise", model->path);
+    return run->n ? 0 : err_set(err, "%s: has no matrices to quantise", model->name);
 }
 
 static void forget(struct chosen_types *chosen)

@@ -81,7 +81,7 @@ struct openai_answer line_queue_answer(const struct line_queue *queue, const str
         .chat = line->request.is_chat,
         .model = model         ? model
                  : serve->name ? serve->name
-                               : serve->model->path,
+                               : serve->model->name,
         .created = serve->created,
         .n_prompt = line->n_prompt,
         .n_cached = line->n_cached,

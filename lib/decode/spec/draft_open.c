@@ -114,13 +114,13 @@ static int check_id(const struct model *target, const struct model *draft, uint3
         return err_set(err,
                        "the draft model %s has another vocabulary: id %u is %s there and %s in the "
                        "target; choose a draft made for this model",
-                       draft->path, id, draft_piece, target_piece);
+                       draft->name, id, draft_piece, target_piece);
     if (special != tokenizer_is_special(draft->tok, id))
         return err_set(err,
                        "the draft model %s has another vocabulary: id %u, %s, is %s there and "
                        "%s in the target; choose a draft made for this model, or convert both anew "
                        "from files that agree",
-                       draft->path, id, target_piece, special ? "an ordinary token" : "a special token",
+                       draft->name, id, target_piece, special ? "an ordinary token" : "a special token",
                        special ? "a special token" : "an ordinary token");
     return 0;
 }

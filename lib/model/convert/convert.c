@@ -793,7 +793,7 @@ static int convert_model(const char *path, const char *out_path, const struct co
             "%s: is a model file, which keeps its tensors' names, tokenizer and chat template: "
             "leave out --family, --chat-template and --no-bos, or convert its source",
             path);
-    if (model_open_any(&model, path, err) < 0)
+    if (model_open_any(&model, path, path, err) < 0)
         return -1;
     snprintf(source.path, sizeof source.path, "%s", path);
     int rc = take_model(&job, model, err);

@@ -159,11 +159,11 @@ static int open_file(struct expert_store *o, const struct model *model, struct e
     const bool same = fd >= 0 && same_file(fd, model, block);
     free(block);
     if (fd < 0)
-        return err_errno(err, "%s: cannot read the weights of experts", model->path);
+        return err_errno(err, "%s: cannot read the weights of experts", model->name);
     if (same)
         return async_file_open(&o->file, fd, model->file.map.size, err);
     close(fd);
-    return err_set(err, "%s: the file was replaced while it was opened: start again", model->path);
+    return err_set(err, "%s: the file was replaced while it was opened: start again", model->name);
 }
 
 /* ---- all of it ---- */
@@ -173,10 +173,10 @@ static int check_model(const struct model *model, struct err *err)
     if (!model->config.moe->experts)
         return err_set(err,
                        "--experts: %s has no experts; its weights are read from memory in every step",
-                       model->path);
+                       model->name);
     if (!model->file.map.data)
         return err_set(err, "--experts needs a model file: %s has random weights in memory",
-                       model->path);
+                       model->name);
     if (model->ranks && !model->pipeline_parallel)
         return err_set(err,
                        "--experts does not support tensor and expert parallelism: use --parallelism "
@@ -206,7 +206,7 @@ int expert_store_open(struct model *model, const struct expert_store_options *op
         return -1;
     struct expert_store *o = mem_zalloc(1, sizeof *o);
     int rc = -1;
-    if (!o || !(o->path = strdup(model->path))) {
+    if (!o || !(o->path = strdup(model->name))) {
         free(o);
         return err_no_memory(err, "the experts");
     }

@@ -118,7 +118,7 @@ static int lock(const struct bound *bound, struct err *err)
     const size_t bytes = mat_bytes(w), stride = stack_stride(bound);
     for (size_t i = own.first; w->data && i < own.first + own.n; i++)
         if (mlock((const char *)w->data + i * stride, bytes) < 0)
-            return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", bound->model->path,
+            return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", bound->model->name,
                              bytes);
     return 0;
 }
@@ -180,10 +180,10 @@ int shard_model_tensors(struct model *model, struct ranks *ranks, bool expert_pa
     for (size_t l = 0; l < c->layers; l++)
         are_kv_heads |= c->plan[l].kv_heads == most;
     if ((size_t)ranks->size > most)
-        return err_set(err, "%s: %zu %s cannot be split over %d ranks; start at most %zu", model->path,
+        return err_set(err, "%s: %zu %s cannot be split over %d ranks; start at most %zu", model->name,
                        most, are_kv_heads ? "KV heads" : "heads", ranks->size, most);
     if (expert_parallel && !model->config.moe->experts)
-        return err_set(err, "%s: has no experts: use --parallelism tensor", model->path);
+        return err_set(err, "%s: has no experts: use --parallelism tensor", model->name);
     model->ranks = ranks;
     model->expert_parallel = expert_parallel;
     disable_table_huge_pages(model);
@@ -255,7 +255,7 @@ int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *c
     size_t sum = 0;
     bool empty = false;
     if (size > layers)
-        return err_set(err, "%s: %zu layers cannot be split over %zu ranks", model->path, layers, size);
+        return err_set(err, "%s: %zu layers cannot be split over %zu ranks", model->name, layers, size);
     size_t *assigned = mem_zalloc(size, sizeof *assigned);
     if (!assigned)
         return err_no_memory(err, "%zu ranks", size);
@@ -277,7 +277,7 @@ int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *c
     free(assigned);
     if (sum != layers || empty)
         return err_set(err, "%s: has %zu layers, at least one per rank; %zu are assigned%s",
-                       model->path, layers, sum, empty ? ", and a rank has none" : "");
+                       model->name, layers, sum, empty ? ", and a rank has none" : "");
     model->ranks = ranks;
     model->pipeline_parallel = true;
     disable_table_huge_pages(model);

@@ -90,7 +90,7 @@ int model_synthesize_types(struct model **out, const struct config *config, cons
     struct model *model = calloc(1, sizeof *model);
     struct placement placement = {.model = model, .synth = &synth, .types = types};
     *out = NULL;
-    if (!model || !(model->path = strdup(name)) ||
+    if (!model || !(model->name = strdup(name)) ||
         !(model->weights.layer = calloc(config->layers, sizeof *model->weights.layer)) ||
         !synth_open(&synth, seed)) {
         model_close(model);

@@ -85,7 +85,7 @@ static int open_format(struct chat_prompts *p, struct err *err)
         return open_jinja_file(p, err);
     const char *text = chat_jinja(&p->format, chosen ? chosen : "default");
     if (text)
-        return open_jinja(p, text, chosen ? NULL : chat_jinja(&p->format, "tool_use"), p->model->path,
+        return open_jinja(p, text, chosen ? NULL : chat_jinja(&p->format, "tool_use"), p->model->name,
                           err);
     if (chosen) {
         chat_release(&p->format);
@@ -99,7 +99,7 @@ static int open_format(struct chat_prompts *p, struct err *err)
         "%s: has no chat format: the model that it was converted from has no chat template, "
         "or one that is not understood; choose one, as --chat-template chatml or FILE.jinja; "
         "a base model has none: without --chat it continues the text of -p",
-        p->model->path);
+        p->model->name);
 }
 
 /* Divides the template's end-of-turn strings: single tokens act as EOS, others as stop strings. */
@@ -454,7 +454,7 @@ static int note_ignored(const struct chat_prompts *p, const struct conversation 
             continue;
         buf_clear(&sentence);
         rc = buf_addf(&sentence, err, "%s: the chat template does not use %s",
-                      format && chat_is_jinja_path(format) ? format : p->model->path, kinds[i].what);
+                      format && chat_is_jinja_path(format) ? format : p->model->name, kinds[i].what);
         if (rc == 0)
             notes->say(notes->arg, buf_text(&sentence));
         notes->said |= 1U << i;

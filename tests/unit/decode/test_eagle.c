@@ -211,7 +211,8 @@ int main(int argc, char **argv)
     results = open_json(argv[3]);
     die_if(model_open(&target, argv[1], &err), &err);
     const bool self = strcmp(argv[2], "self") == 0; /* the target's file has the head */
-    die_if(self ? model_open_draft(&head, target, &err) : model_open_any(&head, argv[2], &err), &err);
+    die_if(self ? model_open_draft(&head, target, &err) : model_open_any(&head, argv[2], argv[2], &err),
+           &err);
     die_if(draft_head_attach(head, target, layer, &err), &err);
     const size_t n_cases = json_array_size(json_object_get(results, "cases"));
     check(n_cases >= 3 && n_cases <= MOST_CASES, "%zu cases", n_cases);
