@@ -15,6 +15,7 @@
 #include "kernel/kernel.h"
 #include "model/parallel/shard_weights.h"
 #include "ranks/ranks.h"
+#include "ranks/ranks_tags.h"
 #include "text/ids.h"
 
 /* ---- variables of launchers (mpirun); ranks other than 0 are muted ---- */
@@ -286,6 +287,24 @@ int gen_open_ranks(struct gen *gen, struct gen_options *o, struct err *err)
     if (l.by)
         supervisor_begin(gen->program->name);
     return join_ranks(gen, &l, err) < 0 ? -1 : choose_parallelism(gen, o, err);
+}
+
+int gen_await_rank_0(struct gen *gen, struct err *err)
+{
+    char opened;
+    return gen->ranks && gen->ranks->rank > 0
+               ? ranks_take(gen->ranks, 0, RANKS_TAG_OPEN, &opened, sizeof opened, err)
+               : 0;
+}
+
+int gen_let_ranks_open(struct gen *gen, struct err *err)
+{
+    const char opened = 1;
+    const int ranks = gen->ranks && gen->ranks->rank == 0 ? gen->ranks->size : 0;
+    for (int r = 1; r < ranks; r++)
+        if (gen->ranks->ops->send(gen->ranks, &opened, sizeof opened, r, RANKS_TAG_OPEN, err) < 0)
+            return -1;
+    return 0;
 }
 
 /* True for options whose values may differ between hosts, such as paths and threads. */

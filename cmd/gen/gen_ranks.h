@@ -18,6 +18,11 @@ struct rank_name rank_name(void);
  * options on ranks other than 0. */
 int gen_open_ranks(struct gen *gen, struct gen_options *options, struct err *err) MUST_USE;
 
+/* Before and after the model is opened: rank 0 opens it first, so that it converts a GGUF file or folder, and other ranks
+ * of its machine find the model in the cache. */
+int gen_await_rank_0(struct gen *gen, struct err *err) MUST_USE;
+int gen_let_ranks_open(struct gen *gen, struct err *err) MUST_USE;
+
 /* Checks that all ranks have the same version, options and open models; distributes rank 0's seed. */
 int gen_agree(struct gen *gen, struct err *err) MUST_USE;
 

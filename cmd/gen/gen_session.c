@@ -425,13 +425,14 @@ int gen_use_pages(const struct gen *gen, const struct model *model, struct err *
 
 static int open_model(struct gen *gen, struct err *err)
 {
-    char path[CLI_MODEL_PATH];
     const double start = clock_ms();
     if (opt_cores_use(gen->options->cpu_mask, gen->options->cores, err) < 0)
         return -1;
     gen_hint_threads(gen);
-    if (cli_find_model(gen->program, "-m", gen->options->model, "BMC_MODEL", "grimm", path, err) < 0 ||
-        model_open(&gen->model, path, err) < 0)
+    if (gen_await_rank_0(gen, err) < 0 ||
+        cli_open_model(gen->program, "-m", gen->options->model, "BMC_MODEL", "grimm", &gen->model,
+                       err) < 0 ||
+        gen_let_ranks_open(gen, err) < 0)
         return -1;
     if (gen_use_pages(gen, gen->model, err) < 0)
         return -1;

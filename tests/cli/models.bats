@@ -84,6 +84,15 @@ n_models() { find cache/bmc -name '*.bmc' | wc -l; }
     assert_equal "$(n_models)" 2
 }
 
+@test "messages and measurements name the file that was given, not the converted one" {
+    converts -m small.gguf
+    expect_error 1 'draft model: small\.gguf: has no draft head' bmc-spec -q -m small.gguf -d self --prompt-ids 1
+    ok "$BMC_BIN/bmc-prof" memory -m small.gguf -p 4 -n 4 --format json
+    assert_equal "$(jq -r '.rows[0].shape' <<<"$output")" small.gguf
+    printf damaged | dd of="$(echo cache/bmc/small-*.bmc)" conv=notrunc status=none
+    expect_error 1 "small.gguf: the file that it was converted to is unusable, remove it: $XDG_CACHE_HOME/bmc/small-" bmc-gen -q -m small.gguf --prompt-ids 1
+}
+
 @test "processes that need a model at once convert it once" {
     ln -s "$(folder grimm)" king
     for i in 1 2 3; do
@@ -96,6 +105,40 @@ n_models() { find cache/bmc -name '*.bmc' | wc -l; }
     equal_files out.1 out.3
     assert_equal "$(n_models)" 1
     assert_equal "$(ls cache/bmc | wc -l)" 2
+}
+
+@test "who waits for a model has it while the process that made it goes on" {
+    ln -s "$(folder grimm)" king
+    mkfifo in
+    timeout 60 "$BMC_BIN/bmc-gen" -q -m king --jsonl -f in >long 2>err.long &
+    begun() { compgen -G 'cache/bmc/king-*' >/dev/null; }
+    wait_until begun
+    run_plain timeout 20 "$BMC_BIN/bmc-gen" -q -m king -p 'The king' -n 1 -t 1
+    assert_success
+    echo '{"prompt": "The king", "n": 1}' >in
+    wait
+    assert_equal "$(jq -r .text long)" "$output"
+}
+
+@test "of processes that need a model some are killed: another one converts it, nothing is left over" {
+    ln -s "$(folder grimm)" king
+    for i in 1 2 3; do
+        "$BMC_BIN/bmc-gen" -q -m king -p 'The king' -n 1 -t 1 2>err.$i >out.$i &
+    done
+    # The name of an unfinished file has the number of the process that writes it: king-KEY.bmc.tmp-PID-0.
+    begun() { pid=$(compgen -G 'cache/bmc/*.tmp-*' | cut -d- -f3 | grep -vxF "${killed:-none}") || compgen -G 'cache/bmc/*.bmc'; }
+    for n in 1 2; do
+        wait_until begun >/dev/null
+        [ -n "$pid" ] || break # converted already
+        kill -KILL "$pid"
+        killed=$pid
+    done
+    wait
+    [ -n "$killed" ] || skip "the conversion was too fast"
+    assert_equal "$(ls cache/bmc | sed 's/[0-9a-f]*\.bmc$//')" $'king-\nlock'
+    assert_equal "$(cat err.* | grep -c 'was converted')" 1
+    assert_equal "$(sort -u out.* | grep -c .)" 1
+    bmc-convert --verify cache/bmc/king-*.bmc
 }
 
 @test "a conversion that fails, is interrupted or killed leaves nothing" {

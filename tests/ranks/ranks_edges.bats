@@ -23,3 +23,17 @@ setup_file() {
         "$BMC_BIN/bmc-gen" -q --parallelism tensor -t 1 -p Once -n 2
     assert_equal "$output" "$(bmc-gen -q -t 1 -p Once -n 2)"
 }
+
+@test "a model that must be converted is so by the first rank, for all ranks" {
+    needs_mpi
+    export XDG_CACHE_HOME=$PWD/cache
+    ln -s "$(folder grimm)" king
+    expected=$("$BMC_BIN/bmc-gen" -q -t 1 -m "$(model grimm)" -p Once -n 3)
+    for parallelism in tensor pipeline; do
+        run_plain mpirun -n 2 "$BMC_BIN/bmc-gen" -q -t 1 -m king --parallelism $parallelism -p Once -n 3
+        assert_equal "$status $output" "0 $expected"
+        [[ $stderr =~ ^bmc-gen:\ king:\ was\ converted[^$'\n']*$ ]] || fail "$stderr"
+        assert_equal "$(ls cache/bmc | sed 's/[0-9a-f]*\.bmc$//')" $'king-\nlock'
+        rm -r cache
+    done
+}

@@ -233,13 +233,23 @@ static bool remove_unused(const struct folder *folder, const char *name, uint64_
     return removed;
 }
 
+struct leftovers {
+    const struct folder *folder;
+    const uint64_t *own; /* the key that this process has locked to make its model; NULL: none */
+};
+
 /* Removes the unfinished file of a process that was killed. */
 static bool remove_leftover(void *arg, const char *name)
 {
+    const struct leftovers *left = arg;
     uint64_t key;
     const char *at = strstr(name, temporary);
-    if (at && key_before(name, at, &key))
-        (void)remove_unused(arg, name, key);
+    if (!at || !key_before(name, at, &key))
+        return true;
+    if (left->own && key == *left->own)
+        (void)!unlinkat(left->folder->fd, name, 0);
+    else
+        (void)remove_unused(left->folder, name, key);
     return true;
 }
 
@@ -252,7 +262,7 @@ int model_cache_clear(const char *path, size_t *removed, size_t *bytes, size_t *
         return 0;
     if (open_folder(&folder, path, err) < 0)
         return -1;
-    int rc = each_name(&folder, remove_leftover, &folder, err);
+    int rc = each_name(&folder, remove_leftover, &(struct leftovers){&folder, NULL}, err);
     rc = list_models(&list, &folder, err) < 0 ? -1 : rc;
     for (size_t i = 0; rc == 0 && i < list.n; i++) {
         const bool gone = remove_unused(&folder, list.entry[i].name, list.entry[i].key);
@@ -280,6 +290,7 @@ struct making {
     const struct model_cache *cache;
     struct folder *folder;
     const char *source;
+    uint64_t key;
     size_t bytes;
     bool has_room;
 };
@@ -303,7 +314,7 @@ static int make_room(const struct making *m, struct err *err)
     const size_t most = m->cache->max_bytes;
     struct listing list;
     size_t sum = 0;
-    (void)each_name(m->folder, remove_leftover, m->folder, err);
+    (void)each_name(m->folder, remove_leftover, &(struct leftovers){m->folder, &m->key}, err);
     if (m->bytes > most)
         return refuse_size(m, err);
     if (list_models(&list, m->folder, err) < 0) {
@@ -406,7 +417,7 @@ static int find_model(const struct folder *folder, uint64_t key, struct cached_m
 static int convert_now(const struct model_cache *cache, struct folder *folder, const char *source,
                        uint64_t key, struct cached_model *model, struct err *err)
 {
-    struct making making = {.cache = cache, .folder = folder, .source = source};
+    struct making making = {.cache = cache, .folder = folder, .source = source, .key = key};
     struct convert_options options = cache->convert;
     struct hash model_id;
     char name[256];
@@ -428,31 +439,38 @@ static int convert_now(const struct model_cache *cache, struct folder *folder, c
     return err_set(err, "%s: was changed while it was converted: start again", source);
 }
 
-/* Waits for the exclusive lock of a key. A shared one is given up first: two processes that had one would wait for each other. */
-static void lock_to_make(const struct model_cache *cache, int lock, uint64_t key, const char *source)
+/* Locks a key to use its model, for which it waits while another process makes it. */
+static void lock_to_use(const struct model_cache *cache, int lock, uint64_t key, const char *source)
 {
-    (void)lock_key(lock, key, F_UNLCK, false);
-    if (lock_key(lock, key, F_WRLCK, false) || !is_locked())
+    if (lock_key(lock, key, F_RDLCK, false) || !is_locked())
         return;
     if (cache->waits)
         cache->waits(cache->arg, source);
-    (void)lock_key(lock, key, F_WRLCK, true);
+    (void)lock_key(lock, key, F_RDLCK, true);
+}
+
+/* Locks a key to make its model; false if another process has begun. Does not wait: two processes that had the key for
+ * use would wait for each other, and one that uses the new model has it as long as it runs. */
+static bool lock_to_make(int lock, uint64_t key)
+{
+    (void)lock_key(lock, key, F_UNLCK, false);
+    return lock_key(lock, key, F_WRLCK, false) || !is_locked();
 }
 
 static int open_in(const struct model_cache *cache, struct folder *folder, const char *source,
                    uint64_t key, struct cached_model *model, struct err *err)
 {
+    int rc;
     model->lock = open_lock(folder->fd);
-    const bool busy = model->lock >= 0 && !lock_key(model->lock, key, F_RDLCK, false) && is_locked();
-    int rc = busy ? 0 : find_model(folder, key, model, err);
-    if (rc != 0)
-        return rc;
-    if (model->lock >= 0)
-        lock_to_make(cache, model->lock, key, source);
-    rc = find_model(folder, key, model, err);
+    do {
+        lock_to_use(cache, model->lock, key, source);
+        rc = find_model(folder, key, model, err);
+    } while (rc == 0 && !lock_to_make(model->lock, key));
+    if (rc == 0)
+        rc = find_model(folder, key, model, err);
     if (rc == 0)
         rc = convert_now(cache, folder, source, key, model, err);
-    if (rc >= 0 && model->lock >= 0)
+    if (rc >= 0)
         (void)lock_key(model->lock, key, F_RDLCK, false);
     return rc;
 }
