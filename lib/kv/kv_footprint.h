@@ -7,7 +7,7 @@
  * more than can be counted. */
 struct kv_footprint {
     size_t total;     /* of all rows, offloaded ones included */
-    size_t transient; /* additional, while the last growth event copies */
+    size_t transient; /* additional, of one sequence at a time, while its last growth copies */
     /* part of total that must be in memory at a time: offload_floor(), set by the caller */
     size_t floor;
     size_t ahead; /* additional, of growth in advance: kv_prepare.h */

@@ -62,14 +62,13 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
                       size_t n_seqs, struct err *err)
 {
     struct kv_shape shape = config_kv_shape(&run->config, run->N, &run->kv_types);
-    struct kv_spec at_once = *spec;
-    at_once.grow_now = true; /* as under bmc-gen --memory */
-    at_once.state.shape = config_state_shape(&run->config);
+    struct kv_spec own = *spec;
+    own.state.shape = config_state_shape(&run->config);
     if (shape.layers) /* recurrent state in proportion */
-        at_once.state.shape.layers = at_once.state.shape.layers * layers / shape.layers;
-    at_once.memory = backends[0]->memory;
+        own.state.shape.layers = own.state.shape.layers * layers / shape.layers;
+    own.memory = backends[0]->memory;
     shape.layers = layers;
-    return kv_open(kv, &at_once, &shape, n_seqs, err);
+    return kv_open(kv, &own, &shape, n_seqs, err);
 }
 
 static size_t kv_layers(const struct run *run)
@@ -143,6 +142,7 @@ static int run_part(struct memory_result *r, const struct run *run, const struct
     struct kv_spec same = *spec; /* the policy with the growth step r of the full-length cache */
     same.T = 0;
     same.r = r->r;
+    same.grow_now = true;
     int rc = open_cache(&kv, run, &same, r->run_layers, r->run_batch * what->beams, err);
     for (size_t i = 0; i < r->run_batch && rc == 0 && !*run->interrupted; i++)
         rc = grow_prompt(kv, i * what->beams, what, err);
@@ -156,12 +156,30 @@ static int run_part(struct memory_result *r, const struct run *run, const struct
     return rc == 0 && *run->interrupted ? err_code(err, ERR_INTERRUPTED, "interrupted") : rc;
 }
 
+/* Predicts the most bytes of the whole cache, growth in advance included. */
+static int predict_peak(const struct run *run, const struct kv_spec *spec, const struct test *what,
+                        size_t *bytes, struct err *err)
+{
+    const size_t rows = what->n_prompt + what->n_gen;
+    struct kv *kv;
+    if (open_cache(&kv, run, spec, kv_layers(run), what->beams, err) < 0)
+        return -1;
+    const struct kv_footprint one = kv_footprint(kv, what->n_prompt, rows, what->beams);
+    *bytes = kv_footprint_peak(kv, kv_footprint_times(one, what->batch));
+    kv_close(kv);
+    return 0;
+}
+
 int run_memory(const struct run *run, const struct kv_spec *spec, const struct test *what,
                size_t budget, size_t most, struct memory_result *r, struct err *err)
 {
     struct kv *kv;
+    struct kv_spec limited = *spec;
     *r = (struct memory_result){0};
-    if (open_cache(&kv, run, spec, kv_layers(run), what->beams, err) < 0)
+    if (predict_peak(run, spec, what, &r->peak, err) < 0)
+        return -1;
+    limited.grow_now = true; /* as under bmc-gen --memory */
+    if (open_cache(&kv, run, &limited, kv_layers(run), what->beams, err) < 0)
         return -1;
     const size_t rows = what->n_prompt + what->n_gen, step = size_max(what->n_prompt, 1);
     struct kv_footprint need = kv_footprint(kv, what->n_prompt, rows, what->beams);
@@ -170,7 +188,6 @@ int run_memory(const struct run *run, const struct kv_spec *spec, const struct t
     r->T = kv_setup(kv)->T;
     r->r = kv_setup(kv)->r;
     r->bytes = kv_footprint_resident(kv, kv_footprint_times(need, what->batch));
-    r->peak = kv_footprint_peak(kv, kv_footprint_times(need, what->batch));
     r->least = need.floor;
     r->fits = r->impossible ? 0 : kv_footprint_fits(kv, need, budget);
     if (!r->impossible)

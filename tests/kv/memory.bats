@@ -150,6 +150,18 @@ END
     assert_success
 }
 
+@test "bmc-prof memory: several sequences that prepare their next growth have the bytes that a run counts, within 6 %" {
+    jq -nc 'range(6) | {ids: [1, 2, 3, 4], n: 92}' >in
+    for kv in bmc:T=8 bmc:T=8,grow=now reserve:T=8; do
+        ok bmc-gen -q -m "$(model grimm)" --jsonl --ignore-eos --no-spec -np 6 -c 256 -t 1 --kv "$kv" --stats stats -f in
+        ok "$BMC_BIN/bmc-prof" memory -m "$(model grimm)" -np 6 -N 256 -p 4 -n 92 -t 1 --kv "upfront,$kv" --megabytes 1 --format json
+        # upfront holds no more than its entries: 6 sequences of 256, each with 2 x 64 x 8 layers of f32.
+        run jq -ce --arg kv "$kv" --argjson counted "$(jq .kv_resident_bytes stats)" '(.rows[-1].peak_bytes - .rows[-2].peak_bytes + 6 * 256 * 4096) |
+            [$kv, $counted, .], (. / $counted | . > 0.99 and . < 1.06)' <<<"$output"
+        assert_success
+    done
+}
+
 @test "bmc-prof memory: a part of the layers has its share of the recurrent state" {
     # Falcon-H1: every one of 24 layers has both KV entries and a state; 40 MB hold some of them, not all.
     bmc-prof memory --shape falcon-h1-1.5b -p 100 -n 20 --kv bmc --megabytes 40 --format json >rows

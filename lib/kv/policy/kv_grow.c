@@ -376,13 +376,14 @@ size_t kv_grow_transient_bytes(const struct kv *kv, size_t rows)
     const struct kv_shape *shape = &kv->largest;
     const size_t r = kv->setup.r, last = size_min(rows, kv->setup.shape.max_rows);
     const size_t before = last ? (last - 1) / r * r : 0;
-    size_t blocks = 0;
+    size_t blocks = 0, at_once;
     if (kv->policy->ensure != ensure)
         return 0;
     for (size_t l = 0; l < shape->layers; l++)
         blocks += kv_matrices(kv_sizes_of(shape, l));
-    return size_min(blocks_at_once(kv, shape), blocks) * grow_members(kv) *
-           round_up(before, TILE_ROWS) * kv_shape_matrix_bytes(shape);
+    at_once = size_min(blocks_at_once(kv, shape), blocks) * grow_members(kv) *
+              round_up(before, TILE_ROWS) * kv_shape_matrix_bytes(shape);
+    return size_max(at_once, kv_prepare_copied_bytes(kv, rows));
 }
 
 size_t kv_grow_ahead_bytes(const struct kv *kv, size_t rows)

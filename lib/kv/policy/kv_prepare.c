@@ -33,15 +33,37 @@ size_t kv_prepare_share(const struct kv *kv, size_t seq, size_t rows, size_t all
     return div_up((all - done) * rows, kv->seq[seq].cap - kv->seq[seq].n);
 }
 
+/* Capacity of a sequence of `rows` rows. */
+static size_t cap_of(const struct kv *kv, size_t rows)
+{
+    const size_t N = kv->setup.shape.max_rows;
+    return size_min(round_up(size_min(rows, N), kv->setup.r), N);
+}
+
+/* Rows of the present growth step, of a sequence of `rows` rows, at which a part of the next one was prepared. */
+static size_t prepared_rows(const struct kv *kv, size_t rows)
+{
+    const size_t cap = cap_of(kv, rows), begun = cap - size_min(window_of(kv), cap);
+    return is_enabled(kv) && cap < kv->setup.shape.max_rows && rows > begun ? rows - begun : 0;
+}
+
 size_t kv_prepare_bytes(const struct kv *kv, size_t rows, bool copies)
 {
-    const size_t N = kv->setup.shape.max_rows, most = size_min(rows, N), r = kv->setup.r,
-                 cap = size_min(round_up(most, r), N), before = most ? (most - 1) / r * r : 0;
-    if (!is_enabled(kv))
-        return 0;
-    const size_t twice = copies ? kv_shape_matrix_bytes(&kv->largest) : 0;
-    if (cap == N || cap - most > window_of(kv)) /* while it grew to `cap` */
-        return twice * block_rows(before);
-    return (block_rows(kv_prepare_next(kv, cap)) - block_rows(cap)) * kv_shape_row_bytes(&kv->largest) +
-           twice * block_rows(cap);
+    const size_t cap = cap_of(kv, rows), passes = prepared_rows(kv, rows),
+                 next = block_rows(kv_prepare_next(kv, cap)),
+                 parts = copies ? size_times(kv->n_matrices, next) : kv->n_heads,
+                 all = size_times(next - block_rows(cap), kv_shape_row_bytes(&kv->largest));
+    const double part = (double)all / (double)parts,
+                 done = (double)(passes * div_up(parts, window_of(kv)));
+    const size_t begun =
+        copies ? div_up(all, kv->n_matrices) : 0; /* a matrix is allocated as a whole */
+    return passes ? size_min(all, size_plus((size_t)(part * done), begun)) : 0;
+}
+
+size_t kv_prepare_copied_bytes(const struct kv *kv, size_t rows)
+{
+    const size_t cap = cap_of(kv, rows), before = cap ? (cap - 1) / kv->setup.r * kv->setup.r : 0;
+    return is_enabled(kv) ? block_rows(prepared_rows(kv, rows) ? cap : before) *
+                                kv_shape_matrix_bytes(&kv->largest)
+                          : 0;
 }

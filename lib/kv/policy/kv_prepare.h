@@ -25,3 +25,6 @@ size_t kv_prepare_next(const struct kv *kv, size_t cap);
 /* Limit on the bytes that a sequence of up to `rows` rows holds in advance; by arithmetic. `copies`: the
  * policy copies. */
 size_t kv_prepare_bytes(const struct kv *kv, size_t rows, bool copies);
+
+/* The same of the rows of one matrix, which exist twice while they are copied, in one sequence at a time. */
+size_t kv_prepare_copied_bytes(const struct kv *kv, size_t rows);
