@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "attn/attn.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -426,17 +427,18 @@ void cli_uses(const char *library, const char *version)
 void cli_print_version(const char *program, const struct kernels *kernels, const char *from,
                        const struct err *err)
 {
-    char openblas[PATH_MAX];
+    char openblas[PATH_MAX], onednn[32] = "(not installed)";
     printf("%s %s\n", program, BMC_RELEASE);
     if (*cli_commit)
         printf("commit:    %s\n", cli_commit);
     printf("compiler:  %s\n", BMC_COMPILER);
     printf("flags:     %s\n", BMC_FLAGS);
     blas_file(openblas, sizeof openblas);
+    (void)onednn_version(onednn, sizeof onednn);
     printf("libraries: libsodium %s; jansson %s", sodium_version_string(), jansson_version_str());
     for (size_t i = 0; i < n_more_libraries; i++)
         printf("; %s %s", more_libraries[i].name, more_libraries[i].version);
-    printf("; for blas OpenBLAS, %s\n", openblas);
+    printf("; for onednn oneDNN %s; for blas OpenBLAS, %s\n", onednn, openblas);
     printf("isa:       %s; usable:", kernels ? kernels->isa : err->text);
     const char *comma = "";
     for (size_t i = 0; kernel_sets[i]; i++) {

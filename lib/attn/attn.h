@@ -111,6 +111,9 @@ struct attn_backend {
     struct attn_counts (*counts)(void); /* NULL: no library that creates primitives */
 };
 
+/* The version of oneDNN, which is loaded for that, as "2.6.3"; false: it cannot be loaded. */
+bool onednn_version(char *text, size_t size);
+
 /* An open backend; the first member of the backend's own state. */
 struct attn {
     const struct attn_backend *backend;

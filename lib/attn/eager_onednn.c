@@ -30,6 +30,7 @@ struct dnnl_argument {
 
 /* Handles are pointers; functions return 0, or an error's number. */
 static struct onednn {
+    const int *(*version)(void); /* of which the first three numbers are its own */
     int (*set_cache_capacity)(int capacity);
     int (*engine_create)(void **engine, int kind, size_t index);
     int (*stream_create)(void **stream, void *engine, unsigned flags);
@@ -58,6 +59,7 @@ static struct onednn {
 } onednn;
 
 static const struct library_function onednn_functions[] = {
+    {"dnnl_version", offsetof(struct onednn, version)},
     {"dnnl_set_primitive_cache_capacity", offsetof(struct onednn, set_cache_capacity)},
     {"dnnl_engine_create", offsetof(struct onednn, engine_create)},
     {"dnnl_stream_create", offsetof(struct onednn, stream_create)},
@@ -106,10 +108,25 @@ static struct {
     struct attn_counts counts;
 } primitives = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+static int load_functions(struct err *err)
+{
+    return library_load(&onednn_library, "libdnnl.so.2", &onednn, err);
+}
+
+bool onednn_version(char *text, size_t size)
+{
+    struct err why;
+    if (load_functions(&why) < 0)
+        return false;
+    const int *version = onednn.version();
+    snprintf(text, size, "%d.%d.%d", version[0], version[1], version[2]);
+    return true;
+}
+
 static int load_library(struct err *err)
 {
     void *sum = NULL;
-    if (library_load(&onednn_library, "libdnnl.so.2", &onednn, err) < 0)
+    if (load_functions(err) < 0)
         return -1;
     if (onednn.set_cache_capacity(0) || onednn.engine_create(&primitives.engine, DNNL_CPU, 0) ||
         onednn.stream_create(&primitives.stream, primitives.engine, DNNL_DEFAULT_STREAM) ||
