@@ -98,8 +98,11 @@ int tune_check(struct tune *tune, struct err *err) MUST_USE;
 /* Prints the summary, or tables or rows in the format that is given. */
 int tune_print(const struct tune *tune, struct err *err) MUST_USE;
 
-/* Parts of what is printed: the summary, the policy of a model with its reason. */
+/* Parts of what is printed: the summary, the machine, the batch knee of a model that has one, the policy of a model with its
+ * reason. */
 int tune_add_summary(const struct tune *tune, struct buf *text, struct err *err) MUST_USE;
+int tune_add_machine(struct buf *text, const struct tune *tune, struct err *err) MUST_USE;
+int tune_add_knee(struct buf *text, const struct tuned_model *model, struct err *err) MUST_USE;
 int tune_add_policy(struct buf *text, const struct tuned_model *model, struct err *err) MUST_USE;
 
 /* Prints the last line of summary and tables: what was written to the profile at `path`; NULL: nothing was. */

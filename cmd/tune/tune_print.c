@@ -115,10 +115,8 @@ static int add_knee(struct buf *text, const struct tuned_model *model, enum tabl
              model->knee.samples);
     if (TABLE(text, title, steps_rows(&model->knee, err), format, err, "tokens", "step_ms", "spread",
               "over_one") < 0 ||
-        buf_addf(text, err,
-                 "Up to %zu tokens take at most 1.15 times as long as one.\nBest draft length by "
-                 "acceptance probability:",
-                 model->knee.tokens) < 0)
+        tune_add_knee(text, model, err) < 0 ||
+        buf_addf(text, err, "Best draft length by acceptance probability:") < 0)
         return -1;
     for (size_t i = 0; i < KNEE_ACCEPTANCES; i++) {
         double speedup;
@@ -216,9 +214,7 @@ static int add_sentences(struct buf *text, const struct tune *tune, struct err *
 static int print_brief(const struct tune *tune, struct buf *text, enum table_format format,
                        struct err *err)
 {
-    const struct machine *m = &tune->profile.machine;
-    if (buf_addf(text, err, "%s, %zu cores, %zu threads, isa %s, alloc %s; shape %s\n\n", m->cpu,
-                 m->cores, m->threads, m->isa, m->alloc, tune->shape) < 0 ||
+    if (tune_add_machine(text, tune, err) < 0 || buf_add(text, "\n", 1, err) < 0 ||
         TABLE(text, "Rates by bytes of K and V:", constants_rows(&tune->profile, err), format, err,
               "constant", "attn", "kv_type", "G", "query_rows", "batch", "state", "bytes", "value",
               "spread", "samples") < 0 ||

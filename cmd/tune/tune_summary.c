@@ -10,12 +10,24 @@ enum { BATCH_LINES = 3, PLAN_LINES = 3 };
 /* Whether the T of a point is for the profile. */
 static bool is_tuned(const struct config_point *c) { return c->cold && c->k == 1; }
 
-static int add_machine(struct buf *text, const struct tune *tune, struct err *err)
+static const char *plural(size_t n) { return n == 1 ? "" : "s"; }
+
+int tune_add_machine(struct buf *text, const struct tune *tune, struct err *err)
 {
     const struct machine *m = &tune->profile.machine;
-    return buf_addf(text, err, "%s, %zu cores, %zu threads, isa %s, alloc %s; %s %s\n", m->cpu,
-                    m->cores, m->threads, m->isa, m->alloc, tune->model ? "model" : "shape",
-                    tune->shape);
+    return buf_addf(text, err, "%s, %zu core%s, %zu thread%s, isa %s, alloc %s; %s %s\n", m->cpu,
+                    m->cores, plural(m->cores), m->threads, plural(m->threads), m->isa, m->alloc,
+                    tune->model ? "model" : "shape", tune->shape);
+}
+
+int tune_add_knee(struct buf *text, const struct tuned_model *model, struct err *err)
+{
+    const size_t n = model ? model->knee.tokens : 0;
+    return model && model->knee.n
+               ? buf_addf(text, err,
+                          "Batch knee of %s: %zu token%s; more take over 1.15 times as long as one.\n",
+                          model->name, n, plural(n))
+               : 0;
 }
 
 /* Adds the rates of the cost model at the largest context. */
@@ -143,17 +155,12 @@ static int add_plans(struct buf *text, const struct tune *tune, struct err *err)
 int tune_add_summary(const struct tune *tune, struct buf *text, struct err *err)
 {
     const struct tuned_model *knee = profile_model(&tune->profile, tune->knee_key);
-    if (add_machine(text, tune, err) < 0 || add_rates(text, tune, err) < 0 ||
+    if (tune_add_machine(text, tune, err) < 0 || add_rates(text, tune, err) < 0 ||
         add_T(text, tune, err) < 0 || add_certainty(text, tune, err) < 0 ||
         tune_add_policy(text, profile_model(&tune->profile, tune->key), err) < 0 ||
         add_plans(text, tune, err) < 0)
         return -1;
-    return knee && knee->knee.n
-               ? buf_addf(
-                     text, err,
-                     "Batch knee of %s: up to %zu tokens take at most 1.15 times as long as one.\n",
-                     knee->name, knee->knee.tokens)
-               : 0;
+    return tune_add_knee(text, knee, err);
 }
 
 /* Adds what a profile gets from the run: "policy bmc, T 8". */

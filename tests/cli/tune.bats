@@ -104,7 +104,7 @@ T_of() { # OPTION..: "T T_from policy policy_from"
     tune --shape ./tiny.shape -N 32 --state cold --dry-run --layers 1 --verbose
     assert_output --partial "Rates by bytes of K and V:"
     assert_output --regexp 'N = 32, batch 1, cold: use T = [0-9]+; '
-    assert_output --partial "tokens take at most 1.15 times as long as one"
+    assert_output --regexp 'Batch knee of [^:]+: (1 token|[0-9]+ tokens); more take over 1\.15 times as long as one\.'
     tune --shape ./tiny.shape -N 32 --state hot --no-batch-knee --dry-run --format md
     assert_output --partial "| copy_elem_s |"
 }
