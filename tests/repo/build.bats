@@ -132,7 +132,7 @@ blas_commands() {
 @test "every fuzz target accepts its corpus" {
     assert_equal "$(ls "$ROOT/tests/corpus")" "$(basename -as .c "$ROOT"/tests/fuzz/*/fuzz_*.c | sed 's/^fuzz_//' | sort)"
     for folder in "$ROOT"/tests/corpus/*; do
-        run "$BMC_BUILD/fuzz/$(basename "$folder")" "$folder"/*
+        run --separate-stderr "$BMC_BUILD/fuzz/$(basename "$folder")" "$folder"/*
         assert_success
         assert_output "$(ls "$folder" | wc -l) inputs"
     done
