@@ -143,13 +143,13 @@ programs: $(PROGRAMS:%=$(BIN)/%)
 mpi: $(MPI_LIB)
 
 ## demo: install missing packages, build, and generate text with the default model
-demo: deps
-	@$(MAKE) --no-print-directory all
+demo: deps-build
+	@$(MAKE) --no-print-directory $(BIN)/bmc-gen models.d/grimm.bmc
 	$(BIN)/bmc-gen -m models.d/grimm.bmc -p "Once upon a time" -n 100 --temp 0.8 --echo
 
 ## demo-real: the same with an answer of SmolLM2-135M-Instruct, which is downloaded (98 MB)
-demo-real: deps
-	@$(MAKE) --no-print-directory all $(REAL)
+demo-real: deps-build
+	@$(MAKE) --no-print-directory $(BIN)/bmc-gen $(REAL)
 	$(BIN)/bmc-gen -m $(REAL) --chat --temp 0 -p "What is gravity? Answer in one sentence."
 
 ## real-model: download and convert SmolLM2-135M-Instruct, for tests with real models
@@ -191,9 +191,13 @@ tsan: deps
 	@BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath build/thread) setarch -R \
 	    bats --print-output-on-failure -f 'teams of threads|growth in advance|a replica refuses|^the public library|through the public library' tests/repo/unit.bats tests/cli/prof.bats
 
-## deps: install missing Debian packages
+## deps: install missing Debian packages, for building and testing
 deps:
 	@sh tests/deps.sh
+
+.PHONY: deps-build
+deps-build:
+	@sh tests/deps.sh build
 
 ## deps-mpi: install Open MPI, unless there is an MPI
 deps-mpi: deps
@@ -324,6 +328,12 @@ $(BUILD)/models.d:
 # Counts every copy of the library, to compare with its own counters.
 $(BUILD)/tests/test_copies: private LDFLAGS += $(foreach f,memcpy memmove vm_get vm_free vm_reserve vm_release,-Wl,--wrap=$f)
 $(BUILD)/tests/test_prepare: private LDFLAGS += -Wl,--wrap=vm_get -Wl,--wrap=vm_commit
+
+# Parts of programs that read files have fuzz targets, too.
+$(BUILD)/libcmd.a: $(CMD_SHARED) $(call parts_of,gen) $(call parts_of,chat)
+	@rm -f $@
+	$(Q)$(CROSS)ar rcs $@ $^
+$(REPLAY): $(BUILD)/libcmd.a
 
 # Fuzz targets run over the files of a corpus.
 $(foreach f,$(FUZZ_SRC),$(eval $(call replay_of,$f): $(BUILD)/$(f:.c=.o) $(BUILD)/tests/fuzz/support/replay.o))

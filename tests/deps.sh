@@ -1,11 +1,17 @@
 #!/bin/sh
 # Installs missing Debian packages for building and testing. Called by `make deps`.
-# `deps.sh arm`: those for an ARM build and its tests. `deps.sh mpi`: Open MPI, unless there is another MPI. `deps.sh pip`: pip,
-# unless there is one.
+#   deps.sh build   those for building only
+#   deps.sh arm     those for an ARM build and its tests
+#   deps.sh mpi     Open MPI, unless there is another MPI
+#   deps.sh pip     pip, unless there is one
 set -eu
 
-packages="gcc libc6-dev binutils libopenblas0-openmp libdnnl2 libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev
-libzip-dev libprotobuf-c-dev liburing-dev libedit-dev protobuf-c-compiler curl libmicrohttpd-dev bats bats-support bats-assert clang clang-format gojq jq parallel pkgconf procps man-db python3"
+packages="gcc libc6-dev binutils libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev libzip-dev libprotobuf-c-dev liburing-dev
+libedit-dev libmicrohttpd-dev pkgconf protobuf-c-compiler"
+if [ -z "${1:-}" ]; then
+    packages="$packages libopenblas0-openmp libdnnl2 curl bats bats-support bats-assert clang clang-format gojq jq parallel procps
+man-db python3"
+fi
 if [ "${1:-}" = arm ]; then
     packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libopenblas0-openmp:arm64 libsodium-dev:arm64
 libjansson-dev:arm64 libpcre2-dev:arm64 libutf8proc-dev:arm64 libzip-dev:arm64 libprotobuf-c-dev:arm64 liburing-dev:arm64 libedit-dev:arm64"
