@@ -13,7 +13,7 @@ struct choice {
     struct gen_request gen;
     struct ids ids;          /* token ids: prompt, then generated */
     json_t *result;          /* once it has ended with at least one token */
-    struct openai_said said; /* of chats in OpenAI's form */
+    struct openai_said said; /* of chats whose answers are divided */
     struct tool_answer parts;
 };
 
@@ -39,9 +39,11 @@ struct request_line {
     struct constraint_cache *constraints;
     struct dry_breakers breakers; /* the request's own */
     float *lora_factor;           /* the request's own, or NULL */
+    bool
+        divides; /* its answer is divided into text, reasoning and tool calls, if the chat has a format of them */
     const struct tool_format
         *tools;             /* how its answer writes tool calls and reasoning; NULL: it is text */
-    struct buf prompt_text; /* of a chat in OpenAI's form, while the request is being read */
+    struct buf prompt_text; /* of such a chat, while the request is being read */
     struct ids prompt;      /* while the request is being read */
     struct choice *choice;  /* [n_choices] */
     size_t n_choices;       /* 0: no request to be answered */

@@ -55,15 +55,20 @@ static int add_conversation(const struct serve *serve, struct request_line *line
                             line->tools ? &line->prompt_text : NULL, err);
 }
 
+/* Finds the format of what is not text in an answer. */
+static void find_format(const struct serve *serve, struct request_line *line)
+{
+    line->tools = line->divides ? chat_prompts_tools(&serve->chat) : NULL;
+    if (line->tools)
+        line->request.gen.keep_special = true; /* they may be what calls begin with */
+}
+
 static int read_messages(struct serve *serve, struct request_line *line, struct err *err)
 {
     const struct conversation conversation = serve_conversation(&line->request);
     if (chat_prompts_open(&serve->chat, err) < 0)
         return -1;
-    if (line->batch || serve->options.openai)
-        line->tools = chat_prompts_tools(&serve->chat);
-    if (line->tools)
-        line->request.gen.keep_special = true; /* they may be what calls begin with */
+    find_format(serve, line);
     line->request.gen.turn_end = chat_prompts_turn_end(&serve->chat);
     line->request.gen.hold_partial_utf8 = false; /* what follows an answer begins anew */
     return add_conversation(serve, line, &conversation, err);
@@ -75,8 +80,10 @@ static int read_text(const struct serve *serve, struct request_line *line, struc
     struct conversation said = serve_conversation(&line->request);
     said.user = prompt->text;
     said.user_len = prompt->len;
-    if (serve->options.chat)
+    if (serve->options.chat) {
+        find_format(serve, line);
         return add_conversation(serve, line, &said, err);
+    }
     return serve_encode(serve->model, prompt->text, prompt->len, !serve->snapshot,
                         request_parses_special(&line->request, serve->options.parse_special),
                         &line->prompt, err);
@@ -347,6 +354,8 @@ int request_line_prepare(struct line_queue *queue, struct request_line *line,
         return -1;
     if (input->prompt)
         request_set_prompt(request, input->prompt);
+    line->divides =
+        line_queue_is_openai(queue, line) || (!queue->io->take && json_array_size(request->tools));
     if (read_prompt(serve, line, err) < 0)
         return -1;
     request_drop_prompt(request);

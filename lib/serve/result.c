@@ -114,15 +114,30 @@ static json_t *logprobs_json(const struct tokenizer *tok, const struct gen_resul
                        : tokens_json(tok, result->logprobs, result->n_ids, result->n_best, err);
 }
 
+/* Adds what an answer has besides text. */
+static int put_parts(json_t *object, const struct tool_answer *parts, struct err *err)
+{
+    const struct buf *thought = &parts->reasoning;
+    int rc = 0;
+    if (thought->len)
+        rc = json_put(object, "reasoning_content", json_text(thought->data, thought->len), err);
+    if (rc == 0 && parts->calls)
+        rc = json_put(object, "tool_calls", json_incref(parts->calls), err);
+    return rc;
+}
+
 json_t *result_choice(const struct tokenizer *tok, size_t index, const struct gen_result *result,
-                      struct logprob_form form, struct err *err)
+                      const struct tool_answer *parts, struct logprob_form form, struct err *err)
 {
     const struct err *error = result->error;
     json_t *object =
-        new_result(index, result->text, result->text_len, ids_json(result->ids, result->n_ids, err),
-                   gen_finish_name(result->finish),
+        new_result(index, parts ? buf_text(&parts->content) : result->text,
+                   parts ? parts->content.len : result->text_len,
+                   ids_json(result->ids, result->n_ids, err), gen_finish_name(result->finish),
                    error ? json_text(error->text, strlen(error->text)) : json_null(), err);
     int rc = object ? 0 : -1;
+    if (rc == 0 && parts)
+        rc = put_parts(object, parts, err);
     if (rc == 0 && result->request->seed_drawn)
         rc = json_put(object, "seed", json_whole(result->request->seed), err);
     if (rc == 0 && result->n_best)
@@ -159,14 +174,13 @@ static int put_line(const char *id, json_t *object, struct buf *line, struct err
     return rc;
 }
 
-int result_event(const char *id, size_t index, const char *text, size_t len, struct buf *line,
+int result_event(const char *id, size_t index, const char *name, json_t *value, struct buf *line,
                  struct err *err)
 {
-    json_t *delta = json_text(text, len);
     return put_line(id,
                     index == SIZE_MAX
-                        ? json_pack("{s:o}", "delta", delta)
-                        : json_pack("{s:I, s:o}", "index", (json_int_t)index, "delta", delta),
+                        ? json_pack("{s:o}", name, value)
+                        : json_pack("{s:I, s:o}", "index", (json_int_t)index, name, value),
                     line, err);
 }
 
@@ -178,7 +192,7 @@ int result_cancelled(const char *id, size_t n, struct buf *line, struct err *err
 int result_line(const struct tokenizer *tok, const char *id, const struct gen_result *result,
                 struct logprob_form form, struct buf *line, struct err *err)
 {
-    json_t *object = result_choice(tok, SIZE_MAX, result, form, err);
+    json_t *object = result_choice(tok, SIZE_MAX, result, NULL, form, err);
     return object ? put_line(id, object, line, err) : -1;
 }
 

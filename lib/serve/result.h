@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "decode/gen_types.h"
+#include "text/tools/tool_answer.h"
 
 /* Appends a line of JSON: field "id" (JSON text; NULL: null), then the fields of `object`. */
 int result_put_line(const char *id, const json_t *object, struct buf *line, struct err *err) MUST_USE;
@@ -18,9 +19,11 @@ struct logprob_form {
 int result_line(const struct tokenizer *tok, const char *id, const struct gen_result *result,
                 struct logprob_form form, struct buf *line, struct err *err) MUST_USE;
 
-/* A result as an object, of one of several choices with its index first; SIZE_MAX: there is one only. NULL: error. */
+/* A result as an object, of one of several choices with its index first; SIZE_MAX: there is one only. `parts`: those of its
+ * text; NULL: it is not divided. NULL: error. */
 json_t *result_choice(const struct tokenizer *tok, size_t index, const struct gen_result *result,
-                      struct logprob_form form, struct err *err) MUST_USE;
+                      const struct tool_answer *parts, struct logprob_form form,
+                      struct err *err) MUST_USE;
 json_t *failed_choice(size_t index, uint64_t number, const struct err *why, struct err *err) MUST_USE;
 
 /* Appends the result of a request for several choices. Takes over `choices`, a list of them; NULL is an error that
@@ -28,9 +31,9 @@ json_t *failed_choice(size_t index, uint64_t number, const struct err *why, stru
 int choices_line(const char *id, uint64_t number, json_t *choices, const struct err *why,
                  struct buf *line, struct err *err) MUST_USE;
 
-/* Appends an event of a request that streams: the text generated since the last one, of choice `index`;
- * SIZE_MAX: there is one only. */
-int result_event(const char *id, size_t index, const char *text, size_t len, struct buf *line,
+/* Appends an event of a request that streams, of choice `index`; SIZE_MAX: there is one only. `value` is taken over: a
+ * "delta", the text generated since the last one, or what else `name` says. */
+int result_event(const char *id, size_t index, const char *name, json_t *value, struct buf *line,
                  struct err *err) MUST_USE;
 
 /* Appends the result line of a request to cancel others, of which `n` were in flight. */

@@ -66,6 +66,54 @@ static int end_said(struct choice *choice, const struct gen_result *result, stru
                : tool_answer_end(&choice->parts, truncated, err);
 }
 
+/* The index that results and events have. */
+static size_t index_of(const struct choice *choice)
+{
+    return choice->line->n_choices > 1 ? choice->index : SIZE_MAX;
+}
+
+/* Appends events of what is new in an answer that is divided. */
+static int add_events(struct choice *choice, struct buf *events, struct err *err)
+{
+    const struct tool_answer *p = &choice->parts;
+    struct openai_said *said = &choice->said;
+    const char *id = choice->line->id;
+    const size_t index = index_of(choice);
+    int rc = 0;
+    if (p->reasoning.len > said->reasoning)
+        rc = result_event(
+            id, index, "reasoning_delta",
+            json_text(p->reasoning.data + said->reasoning, p->reasoning.len - said->reasoning), events,
+            err);
+    if (rc == 0 && p->content.len > said->content)
+        rc = result_event(id, index, "delta",
+                          json_text(p->content.data + said->content, p->content.len - said->content),
+                          events, err);
+    for (; said->calls < json_array_size(p->calls) && rc == 0; said->calls++)
+        rc = result_event(id, index, "tool_call", json_incref(json_array_get(p->calls, said->calls)),
+                          events, err);
+    said->reasoning = p->reasoning.len;
+    said->content = p->content.len;
+    return rc;
+}
+
+/* Writes the new text of a choice as events; of one that is divided, after add_said(). */
+static int put_events(struct line_queue *queue, struct choice *choice, const struct gen_result *more,
+                      struct err *err)
+{
+    struct buf events = {0};
+    int rc = 0;
+    if (choice->said.parts)
+        rc = add_events(choice, &events, err);
+    else if (more->text_len)
+        rc = result_event(choice->line->id, index_of(choice), "delta",
+                          json_text(more->text, more->text_len), &events, err);
+    if (rc == 0 && events.len)
+        return queue->io->event(queue->io->arg, choice->line->number, &events, err);
+    buf_release(&events);
+    return rc;
+}
+
 /* The result of a choice, in the form of the run; NULL: error. */
 static json_t *choice_json(const struct line_queue *queue, struct choice *choice,
                            const struct gen_result *result, struct err *err)
@@ -73,11 +121,12 @@ static json_t *choice_json(const struct line_queue *queue, struct choice *choice
     const struct request_line *line = choice->line;
     const struct tokenizer *tok = queue->serve->model->tok;
     const struct logprob_form form = {line->request.openai_logprobs, line->request.top_logprobs};
-    if (!line_queue_is_openai(queue, line))
-        return result_choice(tok, line->n_choices > 1 ? choice->index : SIZE_MAX, result, form, err);
-    return end_said(choice, result, err) < 0 ? NULL
-                                             : openai_choice(tok, line->request.is_chat, choice->index,
-                                                             result, &choice->said, form, err);
+    if (end_said(choice, result, err) < 0)
+        return NULL;
+    return line_queue_is_openai(queue, line)
+               ? openai_choice(tok, line->request.is_chat, choice->index, result, &choice->said, form,
+                               err)
+               : result_choice(tok, index_of(choice), result, choice->said.parts, form, err);
 }
 
 /* Writes the result of a request whose choices have ended, but for those that will not: a failure if none has a
@@ -152,9 +201,11 @@ static int end_choice(void *arg, const struct gen_result *result, struct err *er
         rc = take_choice(queue, choice, result, err);
     else
         keep_choice(queue, choice, result);
-    if (!takes && line->request.stream && line_queue_is_openai(queue, line) && choice->result &&
-        !result->error)
-        rc = put_piece(queue, choice, &(struct gen_result){.finish = result->finish}, true, err);
+    if (!takes && line->request.stream && choice->result && !result->error) {
+        const struct gen_result end = {.finish = result->finish};
+        rc = line_queue_is_openai(queue, line) ? put_piece(queue, choice, &end, true, err)
+                                               : put_events(queue, choice, &end, err);
+    }
     if (rc < 0)
         return -1;
     if (last && takes)
@@ -191,24 +242,6 @@ static int read_ahead(struct line_queue *queue, struct err *err)
     return 0;
 }
 
-/* Writes the new text of a choice as an event. */
-static int put_event(struct line_queue *queue, struct choice *choice, const struct gen_result *more,
-                     struct err *err)
-{
-    const struct serve_io *io = queue->io;
-    const struct request_line *line = choice->line;
-    struct buf event = {0};
-    if (line_queue_is_openai(queue, line))
-        return add_said(choice, more->text, more->text_len, err) < 0
-                   ? -1
-                   : put_piece(queue, choice, more, false, err);
-    return more->text_len && (result_event(line->id, line->n_choices > 1 ? choice->index : SIZE_MAX,
-                                           more->text, more->text_len, &event, err) < 0 ||
-                              io->event(io->arg, line->number, &event, err) < 0)
-               ? -1
-               : 0;
-}
-
 static int report_progress(void *arg, const struct gen_result *more, struct err *err)
 {
     struct line_queue *queue = arg;
@@ -222,7 +255,10 @@ static int report_progress(void *arg, const struct gen_result *more, struct err 
         line->cancelled = line->cancelled || rc > 0;
         return rc < 0 ? -1 : 0;
     }
-    if (line->request.stream && put_event(queue, choice, more, err) < 0)
+    if (line->request.stream &&
+        (add_said(choice, more->text, more->text_len, err) < 0 ||
+         (line_queue_is_openai(queue, line) ? put_piece(queue, choice, more, false, err)
+                                            : put_events(queue, choice, more, err)) < 0))
         return -1;
     return io->can_cancel ? read_ahead(queue, err) : 0;
 }

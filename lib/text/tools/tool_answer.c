@@ -1,8 +1,9 @@
 /* Collects the events of an answer. */
 #include "text/tools/tool_answer.h"
 
-json_t *tool_call_json(const char *id, const char *name, const char *arguments, size_t len,
-                       struct err *err)
+/* A call as an object of OpenAI's form; `arguments` is its JSON. NULL: out of memory. */
+static json_t *call_json(const char *id, const char *name, const char *arguments, size_t len,
+                         struct err *err)
 {
     return json_or_null(json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_text(id, strlen(id)), "type",
                                   "function", "function", "name", json_text(name, strlen(name)),
@@ -23,9 +24,9 @@ static int collect(void *arg, const struct tool_event *event, struct err *err)
     }
     if (!c->calls && !(c->calls = json_array()))
         return err_no_memory(err, "tool calls");
-    return json_push(
-        c->calls,
-        tool_call_json(event->id, event->name, buf_text(&c->arguments), c->arguments.len, err), err);
+    return json_push(c->calls,
+                     call_json(event->id, event->name, buf_text(&c->arguments), c->arguments.len, err),
+                     err);
 }
 
 int tool_answer_begin(struct tool_answer *answer, const struct tool_format *format, const json_t *tools,
@@ -48,21 +49,6 @@ int tool_answer_add(struct tool_answer *answer, struct slice text, struct err *e
 int tool_answer_end(struct tool_answer *answer, bool truncated, struct err *err)
 {
     return tool_parser_end(&answer->parser, truncated, err);
-}
-
-int tool_answer_read(struct tool_answer *answer, const struct tool_format *format, const json_t *tools,
-                     uint64_t seed, struct slice prompt, struct slice text, bool truncated,
-                     struct err *err)
-{
-    int rc = tool_answer_begin(answer, format, tools, seed, prompt, err);
-    answer->parser.no_calls = false;
-    if (rc == 0)
-        rc = tool_answer_add(answer, text, err);
-    if (rc == 0)
-        rc = tool_answer_end(answer, truncated, err);
-    if (rc < 0)
-        tool_answer_release(answer);
-    return rc;
 }
 
 void tool_answer_release(struct tool_answer *answer)

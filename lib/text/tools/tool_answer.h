@@ -1,4 +1,4 @@
-/* The parts of a whole answer, as a message of OpenAI's form has them. */
+/* The parts of an answer, as a message of OpenAI's form has them. */
 #pragma once
 
 #include "text/tools/tool_parser.h"
@@ -19,12 +19,4 @@ int tool_answer_begin(struct tool_answer *answer, const struct tool_format *form
 int tool_answer_add(struct tool_answer *answer, struct slice text, struct err *err) MUST_USE;
 int tool_answer_end(struct tool_answer *answer, bool truncated, struct err *err) MUST_USE;
 
-/* Splits the answer text[len] to a prompt; `truncated`: the model had not ended it. After an error nothing needs releasing. */
-int tool_answer_read(struct tool_answer *answer, const struct tool_format *format, const json_t *tools,
-                     uint64_t seed, struct slice prompt, struct slice text, bool truncated,
-                     struct err *err) MUST_USE;
 void tool_answer_release(struct tool_answer *answer);
-
-/* A call as an object of OpenAI's form; `arguments` is its JSON. NULL: out of memory. */
-json_t *tool_call_json(const char *id, const char *name, const char *arguments, size_t len,
-                       struct err *err);
