@@ -75,6 +75,7 @@ struct attn_layer {
     size_t window; /* positions in its sliding window, with the query's own; 0: no window */
     /* a query attends to positions from the last multiple of `chunk` on; at least `window`; 0: no chunks */
     size_t chunk;
+    size_t ahead; /* positions after its own that it attends to, of the same pass: in encoders */
     /* [heads]: a score that softmax has beside those of the positions, for a value of 0; NULL: none */
     const float *sinks;
     size_t shape; /* number of its shape, one of those of attn_open() */

@@ -167,7 +167,7 @@ static void softcap_alibi(const struct attn_shape *shape, const struct query_mas
     /* in a draft tree, entries of the forward pass are not in the order of their positions */
     const size_t begin = mask->ancestors ? size_min(first, mask->committed) : first,
                  end = mask->ancestors ? SIZE_MAX : first + n;
-    for (size_t at = begin; shape->slopes && at <= mask->position && at < end; at++) {
+    for (size_t at = begin; shape->slopes && at < mask->end && at < end; at++) {
         const size_t entry = query_mask_entry(mask, at) - first;
         if (entry < n)
             scores[entry] += shape->slopes[head] * ((float)at - (float)mask->position);
@@ -353,8 +353,8 @@ static int find_part(const struct eager_state *s, const struct attn_step *step,
     part->sinks = slice->layer->sinks;
     if (open_view(step, slice, &part->what, 0, 0, &part->view, err) < 0)
         return -1;
-    part->limits = (struct mask_limits){slice->layer->window, slice->layer->chunk, part->view.sink,
-                                        part->view.recent};
+    part->limits = (struct mask_limits){slice->layer->window, slice->layer->chunk, slice->layer->ahead,
+                                        part->view.sink, part->view.recent};
     if (!s->library->batched || !is_in_batch(step, slice, part, 0, 0, kv_heads))
         return 0;
     struct eager_task *what = &part->what;

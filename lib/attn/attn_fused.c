@@ -556,7 +556,7 @@ static bool begin_task(const struct fused_work *w, struct kv_view *view)
     if (!open_view(w->job, task, query_of(task, 0)->seq, view))
         return false;
     const struct mask_limits limits = {w->job->slice->layer->window, w->job->slice->layer->chunk,
-                                       view->sink, view->recent};
+                                       w->job->slice->layer->ahead, view->sink, view->recent};
     for (size_t i = 0; i < task->rows; i++)
         w->s->mask[i] = query_mask_of(w->job->step->kv, query_of(task, i), row_of(task, i), &limits);
     load_queries(w);
@@ -680,7 +680,7 @@ static void attend_run(const struct fused_work *w, size_t row, size_t rows, size
         return;
     for (size_t i = row; i < row + rows; i++) {
         const struct query_mask *mask = &w->s->mask[i];
-        set_range(w, i, mask->recent, size_min(mask->position + 1, to), from);
+        set_range(w, i, mask->recent, size_min(mask->end, to), from);
     }
     attend_tiles(w, view_tiles(w->view, from, to, &w->s->tiles), skippable, row, rows);
 }
@@ -708,7 +708,7 @@ static void attend_tree(const struct fused_work *w, size_t from, size_t to)
     attend_run(w, 0, w->task->rows, from, common, SIZE_MAX);
     for (size_t i = 0; i < w->task->rows; i++) {
         const struct query_mask *mask = &s->mask[i];
-        const size_t end = size_min(mask->position + 1, from + KV_CHUNK);
+        const size_t end = size_min(mask->end, from + KV_CHUNK);
         if (end <= rest)
             continue;
         for (size_t at = rest; at < end; at++)

@@ -13,6 +13,7 @@ struct query_mask query_mask_of(const struct kv *kv, const struct attn_query *qu
     const bool gap = recent > limits->sink;
     return (struct query_mask){
         .position = position,
+        .end = position + 1 + size_min(limits->ahead, at ? 0 : query->rows - 1 - row),
         .first = first,
         .sink_end = gap ? limits->sink : 0,
         .recent = gap ? size_max(first, recent) : first,
@@ -41,5 +42,5 @@ void query_mask_bias(const struct query_mask *mask, float *bias, size_t begin, s
     for (size_t i = 0; i < n; i++)
         bias[i] = masked;
     clear_bias(mask, bias, begin, n, mask->first, mask->sink_end);
-    clear_bias(mask, bias, begin, n, mask->recent, mask->position + 1);
+    clear_bias(mask, bias, begin, n, mask->recent, mask->end);
 }

@@ -1,11 +1,11 @@
 /* The attention mask of one query row: which positions it attends to.
  *
- * A query attends to positions up to its own (causal), in a layer with a sliding window only to the
+ * A query attends to positions up to its own (causal; in encoders to later ones of its pass, too), in a layer with a sliding window only to the
  * last of these, in one with chunks only to those of its chunk, and in a streaming head
  * (kv_streaming.h) only to the attention sinks and a recent window. In the members of struct query_mask, these positions are:
  *
  *   [first, sink_end)       attention sinks; none, unless there is a gap behind them
- *   [recent, position]      all others
+ *   [recent, end)           all others
  *
  * In a draft tree, a node's ancestors have the positions before it. Their KV entries are anywhere
  * among those of the forward pass: query_mask_entry() finds them. */
@@ -17,11 +17,13 @@
 struct mask_limits {
     size_t window;       /* positions in the layer's sliding window, with the query's own */
     size_t chunk;        /* positions of the layer's chunks */
+    size_t ahead;        /* positions after the query's own, of the same pass */
     size_t sink, recent; /* attention sinks and recent positions of a streaming head */
 };
 
 struct query_mask {
     size_t position; /* position of the query */
+    size_t end;      /* end of the positions that it attends to: behind its own but in encoders */
     size_t first;    /* start of the layer's sliding window, or chunk */
     size_t sink_end; /* end of the attention sinks; no sinks if it is not above `first` */
     size_t recent;
@@ -36,7 +38,7 @@ struct query_mask query_mask_of(const struct kv *kv, const struct attn_query *qu
 
 static inline bool query_mask_has(const struct query_mask *mask, size_t position)
 {
-    return position <= mask->position &&
+    return position < mask->end &&
            (position >= mask->recent || (position >= mask->first && position < mask->sink_end));
 }
 

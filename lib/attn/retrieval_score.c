@@ -113,7 +113,7 @@ static void score_head(void *arg, size_t head)
 
 static int score_query(struct retrieval_job *s, struct err *err)
 {
-    const struct mask_limits limits = {s->layer->window, s->layer->chunk, 0, 0};
+    const struct mask_limits limits = {s->layer->window, s->layer->chunk, s->layer->ahead, 0, 0};
     const size_t heads = s->attn->shape->kv_heads, d = s->attn->shape->head_dim;
     const size_t rows = s->query->rows - s->first, n = rows * s->attn->gqa;
     s->mask = mem_alloc(rows, sizeof *s->mask);

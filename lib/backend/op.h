@@ -111,9 +111,12 @@ enum forward_phase {
     FORWARD_PHASES
 };
 
+/* The row of a table that an op fetches: of the token, of the position + offset, or the first one. */
+enum op_row { ROW_TOKEN, ROW_POSITION, ROW_FIRST };
+
 struct op_fetch {
     struct op_matrix table;
-    bool position;       /* the row is that of the position + offset; else of the token */
+    enum op_row row;
     size_t offset, from; /* first column */
     float factor;        /* 0: 1 */
 };
@@ -170,7 +173,7 @@ struct op_append {
 };
 
 struct op_attend {
-    size_t layer, window, chunk, shape; /* as in struct attn_layer */
+    size_t layer, window, chunk, ahead, shape; /* as in struct attn_layer */
     struct device_addr sinks;           /* f32 */
 };
 

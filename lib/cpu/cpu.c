@@ -110,8 +110,12 @@ static int attend(struct backend_pass *pass, const struct op *op, const struct o
     (void)rows;
     const struct attn_step all = attn_step_of(pass, step);
     struct attn *attn = pass->attn;
-    const struct attn_layer layer = {op->attend.layer, op->attend.window, op->attend.chunk,
-                                     cpu_floats(op->attend.sinks, 0), op->attend.shape};
+    const struct attn_layer layer = {op->attend.layer,
+                                     op->attend.window,
+                                     op->attend.chunk,
+                                     op->attend.ahead,
+                                     cpu_floats(op->attend.sinks, 0),
+                                     op->attend.shape};
     const float *q = cpu_row(step, op->in, 0);
     float *out = cpu_row(step, op->out, 0);
     if (!step->per_sequence)

@@ -99,9 +99,16 @@ static int open_cache(struct session *s, struct err *err)
     const int rc = kv_open(&s->kv, &spec, &local.kv, o->batch, err);
     free(windows);
     s->options.kv.scales = NULL; /* borrowed for kv_open() */
-    if (rc == 0 && kv_setup(s->kv)->step_rows)
-        s->options.chunk = size_min(s->options.chunk, kv_setup(s->kv)->step_rows);
-    return rc;
+    if (rc < 0 || !kv_setup(s->kv)->step_rows)
+        return rc;
+    if (c->bidirectional)
+        return err_set(err,
+                       "%s: an encoder computes a text in one pass, and this cache has room for %zu "
+                       "tokens of one: "
+                       "choose another --kv",
+                       s->model->path, kv_setup(s->kv)->step_rows);
+    s->options.chunk = size_min(s->options.chunk, kv_setup(s->kv)->step_rows);
+    return 0;
 }
 
 /* Queues a command (leader.h) with its arguments for the replicas, if there are any. */
@@ -161,7 +168,9 @@ int session_open(struct session **out, const struct model *model, const struct s
     if (s->layer_types && options->kv_types.n)
         memcpy(s->layer_types, options->kv_types.layer, options->kv_types.n * sizeof *s->layer_types);
     s->options.kv_types.layer = s->layer_types;
-    s->max_rows = size_max(size_max(options->chunk, options->rows), options->batch);
+    if (model->config.bidirectional) /* a text is computed in one pass */
+        s->options.chunk = size_max(options->chunk, options->context);
+    s->max_rows = size_max(size_max(s->options.chunk, options->rows), options->batch);
     /* scratch buffers are sized for the larger number of threads */
     threads_set(options->threads > options->threads_prefill ? options->threads
                                                             : options->threads_prefill);

@@ -46,11 +46,15 @@ struct config {
     int norm, norm_place, qk_norm, block, position;
     bool target_embed, target_head; /* a draft head uses the target's embedding, or LM head */
     bool embed_norm;                /* norm after the embedding */
-    bool norm_affine;               /* norms have gain (and bias) */
-    bool no_norm_bias;              /* LayerNorm has no bias */
-    bool qk_norm_after_rope;        /* else before */
-    bool qk_norm_affine;            /* QK norms have gains (and biases) */
-    bool v_norm;                    /* values are normalised per head, without gains */
+    size_t token_types; /* rows of a table whose first one is added to every embedding; 0: none */
+    bool
+        bidirectional; /* tokens attend to later ones, too, so that a text is computed in one pass: an encoder */
+    bool no_attn_norm;       /* attention of the first layer has no pre-norm, whatever norm_place is */
+    bool norm_affine;        /* norms have gain (and bias) */
+    bool no_norm_bias;       /* LayerNorm has no bias */
+    bool qk_norm_after_rope; /* else before */
+    bool qk_norm_affine;     /* QK norms have gains (and biases) */
+    bool v_norm;             /* values are normalised per head, without gains */
     bool final_norm;
     bool bias_qkv, bias_out, bias_head;
     bool tied_head; /* the LM head is the embedding matrix */

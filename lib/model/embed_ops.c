@@ -71,13 +71,22 @@ void add_layer_input(struct builder *b)
 
 /* ---- x of the first layer ---- */
 
-/* x = norm(embed(token) * scale Win) + position: norm, scale, Win and learned positions only where
- * the model has them. */
+static void add_row(struct builder *b, const struct mat *table, enum op_row row, size_t offset)
+{
+    const struct op_arg x = hidden_of(b, BUFFER_X), h = hidden_of(b, BUFFER_H);
+    struct op *op = op_fetch(b, h, table, 0);
+    op->fetch.row = row;
+    op->fetch.offset = offset;
+    op_add(b, x, h, b->c->hidden);
+}
+
+/* x = norm(embed(token) * scale Win + position + type): norm, scale, Win, learned positions and a token type only
+ * where the model has them. */
 void embedding(struct builder *b)
 {
     const struct config *c = b->c;
     const struct weights *w = b->weights;
-    const struct op_arg x = hidden_of(b, BUFFER_X), h = hidden_of(b, BUFFER_H);
+    const struct op_arg x = hidden_of(b, BUFFER_X);
     if (w->project_in.weight.data) {
         const struct op_arg embedded = buffer_of(b, BUFFER_EMBEDDED, c->embed);
         const struct op_product product = {.w = weight_of(b, &w->project_in),
@@ -88,15 +97,13 @@ void embedding(struct builder *b)
     } else {
         op_fetch(b, x, &w->embed, c->embed_scale);
     }
+    if (c->token_types)
+        add_row(b, &w->token_type, ROW_FIRST, 0);
+    if (c->position == POSITION_LEARNED)
+        add_row(b, &w->position, ROW_POSITION, c->position_offset);
     if (c->embed_norm)
         op_norm(b, x, x, c->hidden, &w->embed_norm);
     layer_inputs(b);
-    if (c->position == POSITION_LEARNED) {
-        struct op *op = op_fetch(b, h, &w->position, 0);
-        op->fetch.position = true;
-        op->fetch.offset = c->position_offset;
-        op_add(b, x, h, c->hidden);
-    }
 }
 
 /* ---- draft heads ---- */

@@ -216,7 +216,11 @@ static void attend(struct builder *b, const struct attention_args *a)
             append_op(b, OP_KEEP_KV, a->k, a->v, config_kv_width(&b->own));
     }
     append_op(b, OP_ATTEND, a->q, a->context, 0)->attend =
-        (struct op_attend){kv_index_of(b), window_of(b), b->plan->chunk, attn_shape_of(b, first_head),
+        (struct op_attend){kv_index_of(b),
+                           window_of(b),
+                           b->plan->chunk,
+                           b->plan->ahead,
+                           attn_shape_of(b, first_head),
                            vector_of(b, b->w->sinks ? b->w->sinks + first_head : NULL, b->own.heads)};
 }
 
@@ -278,7 +282,7 @@ static void one_layer(struct builder *b)
     b->phase = PHASE_OTHER;
     append_op(b, OP_TAP, hidden_of(b, BUFFER_X), hidden_of(b, BUFFER_X), b->c->hidden);
     struct op_arg h = hidden_of(b, BUFFER_X), mlp_input = sublayer_input(b, BUFFER_H);
-    if (!b->c->draft->no_attn_norm)
+    if (b->layer || !b->c->no_attn_norm)
         h = pre_norm(b, BUFFER_H, &b->w->attn_norm);
     if (b->c->block == BLOCK_PARALLEL)
         mlp_input = pre_norm(b, BUFFER_MLP_IN, &b->w->mlp_norm);

@@ -160,7 +160,6 @@ struct draft_plan {
     bool mask_feature; /* a parallel draft head (P-EAGLE), with a hidden state for mask tokens */
     bool bias_fusion;
     bool map;          /* has a table of the target's ids of its logits */
-    bool no_attn_norm; /* attention has no pre-norm, whatever norm_place is */
 };
 
 /* ---- layers ---- */
@@ -173,6 +172,7 @@ struct layer_plan {
     /* Attention. Positions that a query attends to at most, its own included, and the length of chunks; 0: all,
      * none. */
     size_t window, chunk;
+    size_t ahead; /* positions after its own that a query attends to, of the same pass */
     enum layer_rope rope;
     bool qk_norm;     /* Q and K are normalised, in the way of the configuration's qk_norm */
     bool temperature; /* Q is multiplied by the factor of attn_temperature() */

@@ -47,6 +47,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_CONV: return config_conv_width(config);
     case DIM_CONV_WEIGHT: return config->recurrent->conv_kernel * config_conv_width(config);
     case DIM_POSITIONS: return config->context + config->position_offset;
+    case DIM_TOKEN_TYPES: return config->token_types;
     }
     return 1;
 }
@@ -63,6 +64,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(OWN_HEAD, !c->target_head && !c->no_head)                                                        \
     X(BIAS_HEAD, c->bias_head && !c->no_head)                                                          \
     X(LEARNED, c->position == POSITION_LEARNED)                                                        \
+    X(TYPED, c->token_types > 0)                                                                       \
     X(PROJECTED, c->embed != c->hidden)                                                                \
     X(EMBED_NORM, c->embed_norm)                                                                       \
     X(FINAL_NORM, c->final_norm)                                                                       \
@@ -81,7 +83,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(Q_LATENT, c->latent->q_rank > 0)                                                                 \
     X(Q_DIRECT, !c->latent->q_rank)                                                                    \
     X(KV_DIRECT, !c->latent->kv_rank)                                                                  \
-    X(ATTN_NORM, before && !c->draft->no_attn_norm)                                                           \
+    X(ATTN_NORM, before && !(c->no_attn_norm && (c->layers == 1 || plan == c->plan)))                   \
     X(QK_NORM, c->qk_norm && c->qk_norm_affine)                                                        \
     X(QK_BIAS, c->qk_norm && c->qk_norm_affine && c->qk_norm != QK_NORM_EACH)                          \
     X(GATE, c->attn_gate)                                                                              \
@@ -134,6 +136,7 @@ static bool has_trait(const struct config *c, const struct layer_plan *plan, enu
 const struct weight_kind weight_kinds[] = {
     {"embed.weight",               DIM_TOKENS,       DIM_EMBED,       {OWN_EMBED},               FILL_RANDOM, IN_WEIGHTS(embed)},
     {"position.weight",            DIM_POSITIONS,    DIM_HIDDEN,      {LEARNED},                 FILL_RANDOM, IN_WEIGHTS(position)},
+    {"token_type.weight",          DIM_TOKEN_TYPES,  DIM_HIDDEN,      {TYPED},                   FILL_RANDOM, IN_WEIGHTS(token_type)},
     {"project_in.weight",          DIM_HIDDEN,       DIM_EMBED,       {PROJECTED},               FILL_RANDOM, IN_WEIGHTS(project_in.weight)},
     {"embed_norm.weight",          DIM_HIDDEN,       DIM_NONE,        {EMBED_NORM, GAIN},        FILL_ONE,    IN_WEIGHTS(embed_norm.gain)},
     {"embed_norm.bias",            DIM_HIDDEN,       DIM_NONE,        {EMBED_NORM, BIAS},        FILL_ZERO,   IN_WEIGHTS(embed_norm.bias)},

@@ -37,6 +37,7 @@ enum dim {
     DIM_CONV,         /* channels of the convolution */
     DIM_CONV_WEIGHT,  /* [conv_kernel][channels] */
     DIM_POSITIONS,    /* context + position_offset */
+    DIM_TOKEN_TYPES,
     DIM_LAYER_INPUT,  /* inputs of a layer of its own */
     DIM_LAYER_INPUTS, /* the same of all layers */
     DIM_ONE

@@ -62,6 +62,7 @@ struct layer {
 struct weights {
     struct mat embed;                      /* [vocab][embed] */
     struct mat position;                   /* [context + offset][hidden], learned positions only */
+    struct mat token_type;                 /* [token_types][hidden] */
     struct linear project_in;              /* [hidden][embed], only if embed != hidden */
     struct linear project_out;             /* [embed][hidden] */
     struct mat embed_layers;               /* [vocab][layers * layer_input] */

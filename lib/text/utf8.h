@@ -23,6 +23,8 @@ size_t utf8_before(const char *text, size_t at);
 unsigned utf8_write(uint32_t code, char out[UTF8_MAX]);
 
 /* The value of a hexadecimal digit, as escapes have them, or -1. */
+static inline bool utf8_continues(char c) { return ((unsigned char)c & 0xC0) == 0x80; }
+
 static inline int hex_digit(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'

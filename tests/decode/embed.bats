@@ -5,10 +5,17 @@ setup_file() { model grimm >/dev/null; }
 embed() { bmc-gen -q -m "$(model grimm)" --embed "$@"; }
 
 @test "embeddings equal pooled hidden states of transformers" {
-    want=$FIXTURES/embeddings.json
-    [ "$(jq length "$want")" -eq 15 ]
+    for models in families:embeddings:15 encoders:encoders:21; do
+        IFS=: read -r folder want n <<<"$models"
+        compare_embeddings "$folder" "$FIXTURES/$want.json" "$n"
+    done
+}
+
+compare_embeddings() { # FOLDER EXPECTED NUMBER
+    want=$2
+    [ "$(jq length "$want")" -eq "$3" ]
     for name in $(jq -r '[.[].model] | unique | .[]' "$want"); do
-        bmc-convert "$FIXTURES/families/$name" -o $name.bmc >/dev/null
+        bmc-convert "$FIXTURES/$1/$name" -o $name.bmc >/dev/null
         jq -c --arg m $name '.[] | select(.model == $m) | {ids}' "$want" >in
         for pooling in mean last cls raw_mean; do
             how="--pooling $pooling"
@@ -34,6 +41,23 @@ embed() { bmc-gen -q -m "$(model grimm)" --embed "$@"; }
         done
     done
     jq -se 'length == 9 and all(.[]; (.embedding | map(. * .) | add) as $n | $n > 0.99999 and $n < 1.00001)' <<<"$want" >/dev/null || fail "${want:0:300}"
+}
+
+@test "an encoder computes a text in one pass, whatever the chunk, batch and policy" {
+    bmc-convert "$FIXTURES/encoders/modernbert" -o a.bmc >/dev/null
+    jq -nc 'range(7) as $i | {id: $i, ids: [range(1 + 9 * $i) | 5 + (. * 7 + $i) % 80]}' >in
+    ok bmc-gen -q -m a.bmc --embed --jsonl -f in -np 1
+    want=$output
+    for how in "-np 4 --chunk 7" "-np 7 --kv paged -t 1" "-np 3 --kv segment" "-np 2 --kv iterative"; do
+        # shellcheck disable=SC2086
+        ok bmc-gen -q -m a.bmc --embed --jsonl -f in $how
+        assert_equal "$output" "$want"
+    done
+    expect_error 1 'a.bmc: an encoder computes a text in one pass, and this cache has room for [0-9]+ tokens of one: choose another --kv' \
+        bmc-gen -m a.bmc --embed -p x --kv shift:S=20
+    jq '. + {use_cache: true, is_decoder: true}' "$FIXTURES/encoders/bert/config.json" >config.json
+    mkdir decoder && cp -L "$FIXTURES"/encoders/bert/*.safetensors "$FIXTURES/encoders/bert/tokenizer.json" config.json decoder
+    expect_error 1 'is_decoder" is true, but the bert family supports only false' bmc-convert decoder -o b.bmc
 }
 
 @test "lines of text, JSON lines, -p: the same embeddings" {

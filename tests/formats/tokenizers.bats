@@ -20,7 +20,7 @@ with_tokenizer() { # NAME
 }
 
 @test "tokenizers of each kind: ids and texts match the reference" {
-    for name in spm spm-words spm-unigram t5 xlnet gemma falcon; do
+    for name in spm spm-words spm-unigram t5 xlnet gemma falcon wordpiece wordpiece-cased; do
         with_tokenizer "$name"
         ok bmc-convert --verify "$name.bmc"
         jq -r '.cases[] | select(.text | test("[\n\r\u0000]") | not) | .text' "$FIXTURES/tokenizers/$name/cases.json" >texts
@@ -66,8 +66,9 @@ with_tokenizer() { # NAME
         expect_error 1 "some/tokenizer.json: $2" bmc-convert --synth opt-125m --tokenizer some -o none.bmc
         [ ! -e none.bmc ]
     }
-    refuse '.model = {type: "WordPiece", vocab: {}}' 'model "WordPiece" is not supported; supported are BPE, Unigram and SPM'
-    refuse '.normalizer = {type: "BertNormalizer"}' 'normalizer "BertNormalizer" is not supported; supported are '
+    refuse '.model = {type: "WordLevel", vocab: {}}' 'model "WordLevel" is not supported; supported are BPE, Unigram, SPM and WordPiece'
+    refuse '.model = {type: "WordPiece", vocab: {}, max_input_chars_per_word: 20}' 'a WordPiece model is supported with '
+    refuse '.normalizer = {type: "Nmt"}' 'normalizer "Nmt" is not supported; supported are '
     refuse '.normalizer.precompiled_charsmap |= .[4:]' 'the charsmap of the normalizer is damaged'
     refuse '.model.vocab[3] = ["x"]' 'token 3 is not a piece and its score'
     refuse '.model.unk_id = 100000' '"unk_id" is not an id of the '

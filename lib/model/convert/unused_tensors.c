@@ -4,12 +4,13 @@
 #include "base/number.h"
 
 /* Why a tensor may be left out. INTO_CONFIG: its values are in the configuration; UNKNOWN: it may not. */
-enum reason { BUFFER, VISION, AUDIO, MTP, SHARED_KV, STALE, INTO_CONFIG, UNKNOWN };
+enum reason { BUFFER, VISION, AUDIO, POOLER, MTP, SHARED_KV, STALE, INTO_CONFIG, UNKNOWN };
 
 static const char *const reasons[INTO_CONFIG] = {
     [BUFFER] = "masks and tables",
     [VISION] = "vision encoder",
     [AUDIO] = "audio encoder",
+    [POOLER] = "pooler of a classifier",
     [MTP] = "multi-token prediction",
     [SHARED_KV] = "keys and values of layers that use those of another",
     [STALE] = "copies that the index replaces by those in other files",
@@ -27,6 +28,8 @@ static const struct {
 } others[] = {
     {"rotary_emb.inv_freq", END, BUFFER},
     {"position_ids", END, BUFFER},
+    {"pooler.dense.weight", END, POOLER},
+    {"pooler.dense.bias", END, POOLER},
     {"attn.bias", END, BUFFER},
     {"attn.masked_bias", END, BUFFER},
     {"attn.causal_mask", END, BUFFER},

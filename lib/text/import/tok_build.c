@@ -506,6 +506,18 @@ static void read_base64(struct tok_writer *w, json_t *model)
     json_decref(vocab);
 }
 
+/* Reads "unk_token" of a model whose vocabulary is known. */
+static void read_unk_token(struct build *build, const json_t *model)
+{
+    struct tok_writer *w = &build->writer;
+    const json_t *unk = json_object_get(model, "unk_token");
+    if (json_is_string(unk)) {
+        int64_t id = vocab_id(build, json_string_value(unk), json_string_length(unk));
+        w->unk = id < 0 ? TOK_NONE : (uint32_t)id;
+        w->flags |= id < 0 ? TOK_UNK_MISSING : 0;
+    }
+}
+
 static void read_bpe(struct build *build, json_t *model)
 {
     static const struct {
@@ -527,11 +539,45 @@ static void read_bpe(struct build *build, json_t *model)
         read_merges(build, json_object_get(model, "merges"));
     for (size_t i = 0; i < ARRAY_LEN(options); i++)
         w->flags |= component_bool(w, model, options[i].key, false) ? options[i].flag : 0;
-    const json_t *unk = json_object_get(model, "unk_token");
-    if (json_is_string(unk)) {
-        int64_t id = vocab_id(build, json_string_value(unk), json_string_length(unk));
-        w->unk = id < 0 ? TOK_NONE : (uint32_t)id;
-        w->flags |= id < 0 ? TOK_UNK_MISSING : 0;
+    read_unk_token(build, model);
+}
+
+/* Reads the vocabulary of a WordPiece model, in which added tokens are not parts of words. */
+static void read_wordpiece(struct build *build, json_t *model)
+{
+    struct tok_writer *w = &build->writer;
+    AUTO(buf_release) struct buf spelling = {0};
+    json_t *vocab = json_object_get(model, "vocab");
+    const json_t *added = json_object_get(build->root, "added_tokens");
+    const char *prefix = json_string_value(json_object_get(model, "continuing_subword_prefix"));
+    const json_int_t most = json_integer_value(json_object_get(model, "max_input_chars_per_word"));
+    if ((prefix && strcmp(prefix, "##") != 0) || (most && most != 100))
+        tok_writer_fail(w,
+                        "%s: a WordPiece model is supported with continuing_subword_prefix \"##\" and "
+                        "max_input_chars_per_word 100 only",
+                        w->where);
+    if (!json_is_object(vocab))
+        tok_writer_fail(w, "%s: the vocabulary is %s, expected an object", w->where,
+                        json_type_name(vocab));
+    build->vocab = vocab;
+    read_unk_token(build, model);
+    for (size_t i = 0; i < json_array_size(added); i++)
+        (void)json_object_del(vocab,
+                              json_string_value(json_object_get(json_array_get(added, i), "content")));
+    for (void *at = json_object_iter(vocab); at && !w->failed; at = json_object_iter_next(vocab, at)) {
+        const char *text = json_object_iter_key(at);
+        const size_t len = json_object_iter_key_len(at);
+        const bool continues = len > 2 && memcmp(text, "##", 2) == 0;
+        buf_clear(&spelling);
+        if (!json_is_integer(json_object_iter_value(at)) || !len)
+            tok_writer_fail(w, "%s: token \"%s\" is empty, or its id is not an integer", w->where,
+                            text);
+        TOK_TRY(w, buf_add(&spelling, continues ? "" : TOK_SPACE, continues ? 0 : sizeof TOK_SPACE - 1,
+                           w->err));
+        TOK_TRY(w, buf_add(&spelling, text + (continues ? 2 : 0), len - (continues ? 2 : 0), w->err));
+        if (!w->failed)
+            tok_writer_set_token(w, json_integer_value(json_object_iter_value(at)), spelling.data,
+                                 spelling.len, TOK_MODEL);
     }
 }
 
@@ -558,6 +604,7 @@ static void read_model(struct build *build, json_t *model)
         [KIND_BPE] = read_bpe,
         [KIND_SPM] = read_pieces,
         [KIND_UNIGRAM] = read_pieces,
+        [KIND_WORDPIECE] = read_wordpiece,
     };
     struct tok_writer *w = &build->writer;
     const char *type = type_of_model(model);
@@ -571,7 +618,8 @@ static void read_model(struct build *build, json_t *model)
             readers[kind](build, model);
             return;
         }
-    tok_writer_fail(w, "%s: model \"%s\" is not supported; supported are BPE, Unigram and SPM",
+    tok_writer_fail(w,
+                    "%s: model \"%s\" is not supported; supported are BPE, Unigram, SPM and WordPiece",
                     w->where, type);
 }
 

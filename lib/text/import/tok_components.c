@@ -202,7 +202,31 @@ static void parse_replace(struct parser *p, const json_t *json)
                         &content);
 }
 
+static void add_replacement(struct tok_writer *w, const char *pattern)
+{
+    const struct slice what = {pattern, strlen(pattern)}, nothing = {"", 0};
+    tok_writer_add_step(w, LIST_NORMALIZER, NORMALIZE_REPLACE_PATTERN, 0, &what, &nothing);
+}
+
+/* BERT's normalizer, but for white space, of which its pre-tokenizer takes every kind as a space, and Chinese characters,
+ * which that isolates. */
+static void parse_bert_normalizer(struct parser *p, const json_t *json)
+{
+    struct tok_writer *w = p->writer;
+    const bool lowercase = component_bool(w, json, "lowercase", true);
+    if (component_bool(w, json, "clean_text", true))
+        add_replacement(w, "[\\x{0}\\x{fffd}\\p{Cf}\\p{Co}]|(?![\\t\\n\\r])\\p{Cc}");
+    w->isolate_chinese = component_bool(w, json, "handle_chinese_chars", true);
+    if (component_bool(w, json, "strip_accents", lowercase)) {
+        tok_writer_add_step(w, LIST_NORMALIZER, NORMALIZE_UNICODE, FORM_NFD, NULL, NULL);
+        add_replacement(w, "\\p{Mn}");
+    }
+    if (lowercase)
+        tok_writer_add_step(w, LIST_NORMALIZER, NORMALIZE_LOWERCASE, 0, NULL, NULL);
+}
+
 static const struct component normalizers[] = {
+    {"BertNormalizer", parse_bert_normalizer, 0, 0},
     {"Lowercase", NULL, NORMALIZE_LOWERCASE, 0},
     {"NFC", NULL, NORMALIZE_UNICODE, FORM_NFC},
     {"NFD", NULL, NORMALIZE_UNICODE, FORM_NFD},
@@ -330,7 +354,21 @@ static void parse_metaspace(struct parser *p, const json_t *json)
         add_pretokenizer(w, SPLIT_TEXT, BEHAVIOR_MERGED_WITH_NEXT, &mark, NULL);
 }
 
+static void parse_bert_pretokenizer(struct parser *p, const json_t *json)
+{
+    static const char chinese[] =
+        "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2B73F}"
+        "\\x{2B740}-\\x{2B81F}\\x{2B920}-\\x{2CEAF}\\x{F900}-\\x{FAFF}"
+        "\\x{2F800}-\\x{2FA1F}]";
+    struct tok_writer *w = enter_pretokenizer(p, false);
+    parse_whitespace_split(p, json);
+    add_pretokenizer(w, SPLIT_PUNCTUATION, BEHAVIOR_ISOLATED, NULL, NULL);
+    if (w->isolate_chinese)
+        add_split(w, chinese, BEHAVIOR_ISOLATED);
+}
+
 static const struct component pretokenizers[] = {
+    {"BertPreTokenizer", parse_bert_pretokenizer, 0, 0},
     {"ByteLevel", parse_byte_level, 0, 0},
     {"Digits", parse_digits, 0, 0},
     {"Metaspace", parse_metaspace, 0, 0},
@@ -475,11 +513,20 @@ static void parse_decode_strip(struct parser *p, const json_t *json)
         tok_writer_add_step(p->writer, LIST_DECODER, DECODE_STRIP, 0, &content, NULL);
 }
 
+/* Spaces before punctuation stay: the tokenizers library removes them from the whole text. */
+static void parse_decode_wordpiece(struct parser *p, const json_t *json)
+{
+    (void)json;
+    advance_stage(p, STAGE_REPLACED, STAGE_REPLACED);
+    tok_writer_add_step(p->writer, LIST_DECODER, DECODE_METASPACE, 1,
+                        &(struct slice){TOK_SPACE, sizeof TOK_SPACE - 1}, &one_space);
+}
+
 static const struct component decoders[] = {
     {"ByteFallback", parse_decode_bytes, 0, 0}, {"ByteLevel", parse_decode_byte_level, 0, 0},
     {"Fuse", parse_decode_fuse, 0, 0},          {"Metaspace", parse_decode_metaspace, 0, 0},
     {"Replace", parse_decode_replace, 0, 0},    {"Sequence", component_parse_sequence, 0, 0},
-    {"Strip", parse_decode_strip, 0, 0},
+    {"Strip", parse_decode_strip, 0, 0},        {"WordPiece", parse_decode_wordpiece, 0, 0},
 };
 
 /* The kinds of components, in the order in which they are parsed. */

@@ -41,6 +41,7 @@ struct tok_writer {
     size_t score_cap;
     double unk_score;
     struct buf charsmap;
+    bool isolate_chinese; /* BERT's pre-tokenizer makes a word of each Chinese character */
 };
 
 void tok_writer_release(struct tok_writer *writer);

@@ -650,10 +650,66 @@ static int unigram_encode(const struct tokenizer *tok, void *scratch, const char
     return add_best(tok, unigram, pretoken, len, ids, err);
 }
 
+/* ---- WordPiece ----
+ *
+ * A word is cut into the longest tokens from left to right, the first of them one that begins words. A word with a
+ * rest that no token begins is one unknown token, and so is one of more than 100 characters. */
+
+enum { WORDPIECE_MOST_CHARACTERS = 100 };
+
+static void wordpiece_release(void *scratch) { buf_release(scratch); }
+
+/* Bytes of the longest token at the start of text[len], or 0, and its id. */
+static size_t longest_piece(const struct tokenizer *tok, const char *text, size_t len, uint32_t *id)
+{
+    for (size_t n = size_min(len, tok->longest); n; n--) {
+        if (n < len && utf8_continues(text[n]))
+            continue;
+        *id = tok_lookup(tok, text, n, false, TOK_MODEL);
+        if (*id != TOK_NONE)
+            return n;
+    }
+    return 0;
+}
+
+/* Appends the ids of a word of at most UINT32_MAX / 4 bytes of valid UTF-8. `scratch` is a struct buf. */
+static int wordpiece_encode(const struct tokenizer *tok, void *scratch, const char *pretoken,
+                            size_t len, struct ids *ids, struct err *err)
+{
+    struct buf *word = scratch;
+    const size_t before = ids->len;
+    size_t characters = 0;
+    if (!len)
+        return 0;
+    for (size_t i = 0; i < len; i++)
+        characters += !utf8_continues(pretoken[i]);
+    buf_clear(word);
+    if (buf_add(word, TOK_SPACE, sizeof TOK_SPACE - 1, err) < 0 ||
+        buf_add(word, pretoken, len, err) < 0)
+        return -1;
+    for (size_t at = 0; at < word->len;) {
+        uint32_t id;
+        const size_t piece = characters > WORDPIECE_MOST_CHARACTERS
+                                 ? 0
+                                 : longest_piece(tok, word->data + at, word->len - at, &id);
+        if (at == 0 && piece && piece < sizeof TOK_SPACE)
+            return err_set(err, "the vocabulary has an empty token");
+        if (!piece) {
+            ids->len = before;
+            return tok->unk == TOK_NONE ? 0 : ids_add(ids, tok->unk, err);
+        }
+        if (ids_add(ids, id, err) < 0)
+            return -1;
+        at += piece;
+    }
+    return 0;
+}
+
 /* ---- the table of tokenizer models ---- */
 
 const struct tok_model tok_models[KIND_COUNT] = {
     [KIND_BPE] = {"BPE", bpe_encode, bpe_release},
     [KIND_SPM] = {"SPM", spm_encode, spm_release},
     [KIND_UNIGRAM] = {"Unigram", unigram_encode, unigram_release},
+    [KIND_WORDPIECE] = {"WordPiece", wordpiece_encode, wordpiece_release},
 };

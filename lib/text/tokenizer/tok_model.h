@@ -48,6 +48,7 @@ union tok_scratch {
     struct bpe bpe;
     struct spm spm;
     struct unigram unigram;
+    struct buf word; /* of wordpiece_encode() */
 };
 
 /* A tokenizer model. To add one: a kind in tok_tables.h with its sections, a file with these two

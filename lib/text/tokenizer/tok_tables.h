@@ -41,6 +41,7 @@
 
 #define TOK_MAGIC "bmc-tok"
 #define TOK_NONE  UINT32_MAX
+#define TOK_SPACE "\xe2\x96\x81" /* U+2581, SentencePiece's space */
 
 enum {
     TOK_VERSION = 1,
@@ -79,6 +80,9 @@ enum tok_kind {
     KIND_BPE,     /* BPE by ranked merges */
     KIND_SPM,     /* SentencePiece's BPE: best score first */
     KIND_UNIGRAM, /* segmentation with the maximum sum of scores */
+    /* longest match first in words; tokens that begin a word are stored with U+2581 before them, those that
+     * continue one without "##" */
+    KIND_WORDPIECE,
     KIND_COUNT,
 };
 
@@ -285,10 +289,10 @@ static inline uint32_t tok_hash(const char *bytes, size_t len, bool literal)
     return (uint32_t)(hash * 0x9e3779b97f4a7c15ULL >> 32);
 }
 
-/* True if the text starts with U+2581, SentencePiece's space. */
+/* True if the text starts with TOK_SPACE. */
 static inline bool tok_is_space(const char *text, size_t len)
 {
-    return len >= 3 && memcmp(text, "\xe2\x96\x81", 3) == 0;
+    return len >= 3 && memcmp(text, TOK_SPACE, 3) == 0;
 }
 
 /* The child of trie node `node` (< trie_nodes) with label `byte`, or TOK_NONE. */

@@ -347,22 +347,21 @@ static void test_refusals(void)
         {"{" MODEL "," FUSE "}", NULL},
         {"{\"model\":{" VOCAB ",\"merges\":[[\"a\",\"b\"]]}," FUSE "}", NULL},
         {"{" MODEL "}", "without a decoder"},
-        {"{" MODEL "," FUSE ",\"normalizer\":{\"type\":\"BertNormalizer\"}}",
-         "F/tokenizer.json: normalizer \"BertNormalizer\" is not supported; supported are "
-         "Lowercase, "
+        {"{" MODEL "," FUSE ",\"normalizer\":{\"type\":\"Nmt\"}}",
+         "F/tokenizer.json: normalizer \"Nmt\" is not supported; supported are "
+         "BertNormalizer, Lowercase, "
          "NFC, NFD, NFKC, NFKD, Precompiled, Prepend, Replace, Sequence, Strip, StripAccents"},
         {"{" MODEL "," FUSE ",\"pre_tokenizer\":{\"type\":\"Whitespace\"}}",
          "pre_tokenizer \"Whitespace\""},
         {"{" MODEL "," FUSE ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "\"BertProcessing\""},
-        {"{" MODEL ",\"decoder\":{\"type\":\"WordPiece\"}}", "decoder \"WordPiece\""},
+        {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "decoder \"CTC\""},
         {"{" MODEL ",\"decoder\":{\"type\":\"ByteLevel\"}}", "without a pre_tokenizer"},
         {"{" MODEL ",\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}}",
          "Strip"},
         {"{" MODEL "," FUSE ",\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}", "without a decoder"},
-        {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}," FUSE "}",
-         "F/tokenizer.json: model \"WordPiece\" is not supported; supported are BPE, Unigram "
-         "and "
-         "SPM"},
+        {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}}," FUSE "}",
+         "F/tokenizer.json: model \"WordLevel\" is not supported; supported are BPE, Unigram, "
+         "SPM and WordPiece"},
         {"{\"model\":{\"type\":\"BPE\",\"dropout\":0.1," VOCAB ",\"merges\":[]}," FUSE "}", "dropout"},
         {"{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\"," VOCAB ",\"merges\":[]}," FUSE
          "}",

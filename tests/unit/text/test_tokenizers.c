@@ -156,10 +156,9 @@ static void test_refusals(void)
         {"{" SPM "}", NULL},
         {"{" UNIGRAM "," FUSE "}", NULL},
         {"{\"model\":{\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"a\",-1.5]]}," FUSE "}", NULL},
-        {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}," FUSE "}",
-         "F/tokenizer.json: model \"WordPiece\" is not supported; supported are BPE, Unigram "
-         "and "
-         "SPM"},
+        {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}}," FUSE "}",
+         "F/tokenizer.json: model \"WordLevel\" is not supported; supported are BPE, Unigram, "
+         "SPM and WordPiece"},
         {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}}," FUSE "}", "model \"WordLevel\""},
         {"{\"model\":{\"type\":\"SPM\",\"vocab\":[]}}", "the vocabulary is empty"},
         {"{\"model\":{\"type\":\"SPM\",\"vocab\":{\"a\":0}}}", "the vocabulary is an object"},
@@ -187,8 +186,9 @@ static void test_refusals(void)
         {"{" UNIGRAM "," FUSE
          ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"}}",
          "the charsmap of the normalizer is damaged"},
-        {"{" UNIGRAM "," FUSE ",\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}}",
-         "pre_tokenizer \"BertPreTokenizer\" is not supported; supported are ByteLevel, "
+        {"{" UNIGRAM "," FUSE ",\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}",
+         "pre_tokenizer \"UnicodeScripts\" is not supported; supported are BertPreTokenizer, "
+         "ByteLevel, "
          "Digits, "
          "Metaspace, Punctuation, Sequence, Split, WhitespaceSplit"},
         {"{" UNIGRAM "," FUSE ",\"pre_tokenizer\":{\"type\":\"Punctuation\",\"behavior\":\"Odd\"}}",
@@ -355,7 +355,8 @@ static void test_versions(const char *fixtures)
 
 int main(int argc, char **argv)
 {
-    static const char *const damaged[] = {"spm", "spm-words", "spm-unigram", "t5", "falcon"};
+    static const char *const damaged[] = {"spm", "spm-words", "spm-unigram",
+                                          "t5",  "falcon",    "wordpiece"};
     static const char *const long_ones[] = {"spm", "spm-words", "spm-unigram", "t5", "gemma"};
     if (argc != 2) {
         fprintf(stderr, "usage: test_tokenizers FIXTURES\n");
