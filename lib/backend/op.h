@@ -174,7 +174,7 @@ struct op_append {
 
 struct op_attend {
     size_t layer, window, chunk, ahead, shape; /* as in struct attn_layer */
-    struct device_addr sinks;           /* f32 */
+    struct device_addr sinks;                  /* f32 */
 };
 
 enum recur_kind { RECUR_CONV, RECUR_DELTA, RECUR_MAMBA };

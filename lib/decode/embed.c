@@ -60,7 +60,7 @@ static int begin_embedding(struct text_batch *batch, struct text_slot *slot, str
 static size_t add_tokens(struct text_batch *batch, struct text_slot *slot, size_t left)
 {
     const size_t n = size_min(left, slot->text.n - slot->at);
-    if (n < slot->text.n && session_model(batch->session)->config.bidirectional)
+    if (n < slot->text.n && config_is_encoder(&session_model(batch->session)->config))
         return 0; /* a later pass has room for the whole text */
     slot->first_row = batch_add(batch->session, slot->seq, slot->text.id + slot->at, n);
     return n;

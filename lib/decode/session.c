@@ -101,7 +101,7 @@ static int open_cache(struct session *s, struct err *err)
     s->options.kv.scales = NULL; /* borrowed for kv_open() */
     if (rc < 0 || !kv_setup(s->kv)->step_rows)
         return rc;
-    if (c->bidirectional)
+    if (config_is_encoder(c))
         return err_set(err,
                        "%s: an encoder computes a text in one pass, and this cache has room for %zu "
                        "tokens of one: "
@@ -168,7 +168,7 @@ int session_open(struct session **out, const struct model *model, const struct s
     if (s->layer_types && options->kv_types.n)
         memcpy(s->layer_types, options->kv_types.layer, options->kv_types.n * sizeof *s->layer_types);
     s->options.kv_types.layer = s->layer_types;
-    if (model->config.bidirectional) /* a text is computed in one pass */
+    if (config_is_encoder(&model->config)) /* a text is computed in one pass */
         s->options.chunk = size_max(options->chunk, options->context);
     s->max_rows = size_max(size_max(s->options.chunk, options->rows), options->batch);
     /* scratch buffers are sized for the larger number of threads */

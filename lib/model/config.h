@@ -46,10 +46,7 @@ struct config {
     int norm, norm_place, qk_norm, block, position;
     bool target_embed, target_head; /* a draft head uses the target's embedding, or LM head */
     bool embed_norm;                /* norm after the embedding */
-    size_t token_types; /* rows of a table whose first one is added to every embedding; 0: none */
-    bool
-        bidirectional; /* tokens attend to later ones, too, so that a text is computed in one pass: an encoder */
-    bool no_attn_norm;       /* attention of the first layer has no pre-norm, whatever norm_place is */
+    size_t token_types;      /* rows of a table whose first one is added to every embedding; 0: none */
     bool norm_affine;        /* norms have gain (and bias) */
     bool no_norm_bias;       /* LayerNorm has no bias */
     bool qk_norm_after_rope; /* else before */
@@ -116,6 +113,9 @@ struct kv_sizes config_kv_sizes(const struct config *config, size_t layer,
 /* The shape of the model's KV cache: layers with attention only. */
 struct kv_shape config_kv_shape(const struct config *config, size_t max_rows,
                                 const struct cache_types *types);
+
+/* True for an encoder, whose tokens attend to later ones, too, so that a text is computed in one pass. */
+static inline bool config_is_encoder(const struct config *c) { return c->plan[0].ahead > 0; }
 
 /* True for a draft head, which only computes drafts for a target model. */
 static inline bool config_is_draft_head(const struct config *c) { return c->draft->features > 0; }

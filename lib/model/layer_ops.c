@@ -282,7 +282,7 @@ static void one_layer(struct builder *b)
     b->phase = PHASE_OTHER;
     append_op(b, OP_TAP, hidden_of(b, BUFFER_X), hidden_of(b, BUFFER_X), b->c->hidden);
     struct op_arg h = hidden_of(b, BUFFER_X), mlp_input = sublayer_input(b, BUFFER_H);
-    if (b->layer || !b->c->no_attn_norm)
+    if (plan->attn_norm)
         h = pre_norm(b, BUFFER_H, &b->w->attn_norm);
     if (b->c->block == BLOCK_PARALLEL)
         mlp_input = pre_norm(b, BUFFER_MLP_IN, &b->w->mlp_norm);

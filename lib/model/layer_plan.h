@@ -159,7 +159,7 @@ struct draft_plan {
     bool norm_output;  /* its own hidden states are read behind its final norm */
     bool mask_feature; /* a parallel draft head (P-EAGLE), with a hidden state for mask tokens */
     bool bias_fusion;
-    bool map;          /* has a table of the target's ids of its logits */
+    bool map; /* has a table of the target's ids of its logits */
 };
 
 /* ---- layers ---- */
@@ -174,6 +174,7 @@ struct layer_plan {
     size_t window, chunk;
     size_t ahead; /* positions after its own that a query attends to, of the same pass */
     enum layer_rope rope;
+    bool attn_norm;   /* a norm precedes attention, where norm_place has one */
     bool qk_norm;     /* Q and K are normalised, in the way of the configuration's qk_norm */
     bool temperature; /* Q is multiplied by the factor of attn_temperature() */
     bool v_is_k;      /* values are keys as they are projected, before norm and rotation */

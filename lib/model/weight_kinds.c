@@ -83,7 +83,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(Q_LATENT, c->latent->q_rank > 0)                                                                 \
     X(Q_DIRECT, !c->latent->q_rank)                                                                    \
     X(KV_DIRECT, !c->latent->kv_rank)                                                                  \
-    X(ATTN_NORM, before && !(c->no_attn_norm && (c->layers == 1 || plan == c->plan)))                   \
+    X(ATTN_NORM, before && (plan ? plan->attn_norm : c->layers > 1 || c->plan->attn_norm))             \
     X(QK_NORM, c->qk_norm && c->qk_norm_affine)                                                        \
     X(QK_BIAS, c->qk_norm && c->qk_norm_affine && c->qk_norm != QK_NORM_EACH)                          \
     X(GATE, c->attn_gate)                                                                              \

@@ -56,7 +56,8 @@ compare_embeddings() { # FOLDER EXPECTED NUMBER
     expect_error 1 'a.bmc: an encoder computes a text in one pass, and this cache has room for [0-9]+ tokens of one: choose another --kv' \
         bmc-gen -m a.bmc --embed -p x --kv shift:S=20
     jq '. + {use_cache: true, is_decoder: true}' "$FIXTURES/encoders/bert/config.json" >config.json
-    mkdir decoder && cp -L "$FIXTURES"/encoders/bert/*.safetensors "$FIXTURES/encoders/bert/tokenizer.json" config.json decoder
+    mkdir decoder
+    cp -L "$FIXTURES"/encoders/bert/*.safetensors "$FIXTURES/encoders/bert/tokenizer.json" config.json decoder
     expect_error 1 'is_decoder" is true, but the bert family supports only false' bmc-convert decoder -o b.bmc
 }
 

@@ -180,7 +180,7 @@ static int check_state(const struct config *c, const char *name, struct err *err
         return err_set(err, "%s: models without any attention layer are not supported", name);
     if (c->latent->kv_rank)
         return err_set(err, "%s: layers with a state beside latent attention are not supported", name);
-    if (config_is_draft_head(c) || c->block != BLOCK_SEQUENTIAL || c->no_attn_norm)
+    if (config_is_draft_head(c) || c->block != BLOCK_SEQUENTIAL || c->keys->no_attn_norm)
         return err_set(err, "%s: layers with a state need a sequential block, and no draft head", name);
     return check_state_sizes(c, kind, name, err);
 }
@@ -264,7 +264,7 @@ static int check_features(const struct config *c, const char *name, struct err *
                        "%s: fusion project needs hidden states as wide as hidden, %zu; found %zu "
                        "of %zu",
                        name, c->hidden, c->draft->features, c->draft->feature_hidden);
-    if (c->draft->fusion == FUSION_ATTENTION ? c->no_attn_norm : c->draft->norm_residual)
+    if (c->draft->fusion == FUSION_ATTENTION ? c->keys->no_attn_norm : c->draft->norm_residual)
         return err_set(err, "%s: fusion attention excludes no_attn_norm, fusion project norm_residual",
                        name);
     if (c->draft->norm_output && !c->final_norm)
@@ -279,7 +279,7 @@ static int check_no_head(const struct config *c, const char *name, struct err *e
 {
     if (c->no_head && (c->tied_head || c->target_head || config_is_draft_head(c)))
         return err_set(err, "%s: no_head excludes tied_head, and draft heads need one", name);
-    if (c->bidirectional &&
+    if (c->keys->bidirectional &&
         (!c->no_head || c->position == POSITION_ALIBI || config_state_layers(c, 0, c->layers)))
         return err_set(
             err, "%s: bidirectional attention excludes an LM head, ALiBi and recurrent state", name);

@@ -29,8 +29,10 @@ struct config_keys {
         window_every; /* every n-th layer has full attention, all others the window; 0: all have the window */
     bool last_full; /* the last layer has full attention, whatever layer_types or window_every say */
     struct layer_list layer_types; /* enum layer_kind; default: by window and window_every */
-    struct layer_list layer_rope;  /* enum layer_rope; default: by the three keys below */
-    size_t rope_every;             /* every n-th layer is not rotated; 0: none of them */
+    bool bidirectional; /* tokens attend to later ones, too, in layers with a window to those in it */
+    bool no_attn_norm;  /* attention of the first layer has no pre-norm, whatever norm_place is */
+    struct layer_list layer_rope; /* enum layer_rope; default: by the three keys below */
+    size_t rope_every;            /* every n-th layer is not rotated; 0: none of them */
     int rope_sliding,
         rope_full; /* enum layer_rope of layers with a window, and of the others of a model that has one */
     bool qk_norm_rotated;       /* only layers that are rotated have QK norms */

@@ -90,10 +90,11 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
         .attends = layer_kind_attends(kind),
         .has_state = layer_kind_has_state(kind),
         .window = has_window(kind) ? keys->window : 0,
-        .ahead = !c->bidirectional  ? 0
-                 : has_window(kind) ? keys->window - 1
-                                    : SIZE_MAX,
+        .ahead = !keys->bidirectional ? 0
+                 : has_window(kind)   ? keys->window - 1
+                                      : SIZE_MAX,
         .chunk = kind == LAYER_CHUNKED ? keys->window : 0,
+        .attn_norm = layer || !keys->no_attn_norm,
         .rope = rope,
         .qk_norm = c->qk_norm && (!keys->qk_norm_rotated || rope != LAYER_NOPE),
         .temperature =

@@ -571,7 +571,8 @@ static void test_attention(const char *spec, enum dtype type, const size_t size[
                                      .softcap = a->softcap,
                                      .slopes = a->slopes};
     const struct attn_limits limits = {.positions = N, .step_rows = rows, .queries = 1};
-    const struct attn_layer layer = {1, a->window, a->chunk, a->sinks, 0};
+    const struct attn_layer layer = {
+        .index = 1, .window = a->window, .chunk = a->chunk, .sinks = a->sinks};
     for (size_t b = 0; attn_backends[b]; b++) {
         if (!check(attn_open(&attn, attn_backends[b], &shape, 1, &limits, &err) == 0, "%s", err.text))
             continue;

@@ -278,7 +278,8 @@ static size_t run_step(struct kv *kv, const struct kernels *kernels, const struc
         return 0;
     check(attn_begin(attn, &step, &err) == 0, "%s", err.text);
     for (size_t layer = 0; layer < LAYERS; layer++) {
-        const struct attn_layer at = {layer, softcap_alibi->window, 0, softcap_alibi->sinks, 0};
+        const struct attn_layer at = {
+            .index = layer, .window = softcap_alibi->window, .sinks = softcap_alibi->sinks};
         check(attn_run(attn, &step, &at, q, out + layer * rows * HEADS * D, &err) == 0, "%s", err.text);
     }
     attn_close(attn);
