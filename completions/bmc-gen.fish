@@ -12,6 +12,7 @@ complete -c bmc-gen -l chat -d 'treat the prompt as a user message and apply the
 complete -c bmc-gen -s i -l interactive -d 'with --chat, a conversation at the terminal: messages and commands are read line by line, /help lists the commands'
 complete -c bmc-gen -l session -x -d 'with -i, keep the conversation under this name, and go on with it where it ended'
 complete -c bmc-gen -l system -x -d 'with --chat, the system prompt'
+complete -c bmc-gen -l tools -r -F -d 'with --chat, functions that the model may call: a JSON list as the tools of OpenAI\'s requests; calls are printed as lines of JSON'
 complete -c bmc-gen -l chat-template -x -d 'chat format by name or as a .chat file by path (with a slash), a Jinja template as FILE.jinja, or one of several templates of the model by name (default: the model\'s template, else its format)'
 complete -c bmc-gen -l chat-template-kwargs -x -d 'further variables of the chat template, as a JSON object; requests can set others with chat_template_kwargs'
 complete -c bmc-gen -l parse-special -d 'with --chat, parse special tokens in messages (default: plain text)'

@@ -216,10 +216,12 @@ static int progress(void *arg, const struct gen_result *more, struct err *err)
 {
     struct repl *repl = arg;
     struct err gone;
-    (void)err;
+    AUTO(buf_release) struct buf text = {0};
     cli_progress_end(&repl->progress);
+    if (gen_answer_add(&repl->answer, more->text, more->text_len, &text, err) < 0)
+        return -1;
     /* A terminal that is gone ends the conversation as its signal does, which may come later. */
-    if (repl_print(repl, more->text, more->text_len, &gone) < 0 && !cli_interrupted)
+    if (repl_print(repl, buf_text(&text), text.len, &gone) < 0 && !cli_interrupted)
         cli_interrupted = SIGHUP;
     return 0;
 }
@@ -227,7 +229,13 @@ static int progress(void *arg, const struct gen_result *more, struct err *err)
 static int answer_done(void *arg, const struct gen_result *result, struct err *err)
 {
     struct repl *repl = arg;
+    struct err gone;
+    AUTO(buf_release) struct buf rest = {0};
     cli_progress_end(&repl->progress);
+    if (gen_answer_end(&repl->answer, result, &rest, err) < 0)
+        return -1;
+    if (repl_print(repl, buf_text(&rest), rest.len, &gone) < 0 && !cli_interrupted)
+        cli_interrupted = SIGHUP;
     if (repl->last_byte != '\n' || result->finish != FINISHED_ERROR)
         puts("");
     if (repl_end_turn(repl, result, err) < 0)
@@ -264,7 +272,8 @@ int repl_run(struct gen *gen, struct err *err)
     struct repl repl = {
         .gen = gen,
         .dialogue = {.prompts = &gen->serve.chat,
-                     .flags = gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0},
+                     .flags = gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0,
+                     .tools = gen->tools},
         .last_byte = '\n',
         .folder_fd = -1,
     };
@@ -292,6 +301,7 @@ out:
     line_editor_close(repl.editor);
     repl_session_close(&repl);
     dialogue_release(&repl.dialogue);
+    gen_answer_release(&repl.answer);
     buf_release(&repl.attached);
     if (repl.owns_snapshot)
         snapshot_close(repl.snapshot);

@@ -22,6 +22,7 @@ struct repl {
     struct dialogue dialogue;
     struct gen_stats stats;     /* of the whole run */
     struct gen_request request; /* the one in flight, or the last one */
+    struct gen_answer answer;   /* of that */
     struct gen_stats before;    /* `stats` when the request began */
     size_t n_requests;
     struct turn_counts last;

@@ -166,6 +166,8 @@ int repl_begin_turn(struct repl *repl, struct err *err)
     repl->request.stream = repl->n_answers_before + repl->request.line;
     repl->request.cancelled = &repl_stop;
     repl->request.hold_partial_utf8 = false;
+    if (gen_answer_begin(repl->gen, &repl->answer, &repl->request, &repl->dialogue.text, err) < 0)
+        return -1;
     if (repl->snapshot) { /* of later turns the slot retains the entries */
         const struct kvfile_seq *seq = snapshot_seq(repl->snapshot, 0);
         repl->request.from = repl->snapshot;
@@ -222,7 +224,8 @@ int repl_end_turn(struct repl *repl, const struct gen_result *result, struct err
         dialogue_drop_answer(&repl->dialogue, true);
         return 0;
     }
-    return dialogue_answer(&repl->dialogue, result, err);
+    return dialogue_answer(&repl->dialogue, result, repl->answer.divides ? &repl->answer.parts : NULL,
+                           err);
 }
 
 int repl_continue(struct repl *repl, struct snapshot *snapshot, bool owns, struct err *err)

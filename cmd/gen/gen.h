@@ -16,6 +16,7 @@
 #include "report/table.h"
 #include "serve/lines.h"
 #include "serve/serve.h"
+#include "text/tools/tool_answer.h"
 #include "prof/roofline.h"
 #include "tuned.h"
 
@@ -79,6 +80,7 @@ struct gen_options {
     bool no_parse_special; /* do not parse special tokens in prompts and texts */
     const char *system, *chat_format;
     const char *template_kwargs; /* JSON object; NULL: not given */
+    const char *tools;           /* path */
     bool render_chat;
     bool no_spec;
     int parallelism;      /* -1: not given */
@@ -145,6 +147,7 @@ struct gen {
     const struct step_strategy *strategy; /* NULL: plain decoding */
     char *const *stored_breakers;         /* texts of sequence breakers in a snapshot, owned; or NULL */
     json_t *template_variables;           /* of --chat-template-kwargs, or NULL */
+    json_t *tools;                        /* of --tools, or NULL */
     struct serve serve;                   /* common to all requests */
     struct kv_streaming heads;            /* list of --retrieval-heads */
     struct kv_scales kv_scales;           /* shared scales of --cache-type */
@@ -265,6 +268,25 @@ void gen_note_ignored(const struct gen *gen, foreign_members ignored);
  * to all tokens, `text` to their text, and `request` to a request for them. */
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
                     struct gen_request *request, struct err *err) MUST_USE;
+
+/* An answer as it is printed. With --tools it is divided: reasoning and text, each complete call as a line of JSON. {0}:
+ * nothing to release. */
+struct gen_answer {
+    bool divides;
+    struct tool_answer parts;
+    size_t reasoning, content, calls; /* printed of the parts */
+    bool line_start, after_call;
+};
+
+/* Begins the answer to a prompt that ends with this text; a former one is released. */
+int gen_answer_begin(const struct gen *gen, struct gen_answer *answer, struct gen_request *request,
+                     const struct buf *prompt, struct err *err) MUST_USE;
+/* Append what is to be printed: of the next text, and at the end. */
+int gen_answer_add(struct gen_answer *answer, const char *text, size_t len, struct buf *out,
+                   struct err *err) MUST_USE;
+int gen_answer_end(struct gen_answer *answer, const struct gen_result *result, struct buf *out,
+                   struct err *err) MUST_USE;
+void gen_answer_release(struct gen_answer *answer);
 
 /* Prints statistics to stderr unless --quiet, and writes --stats FILE; fails if the logits' hash is not that of
  * --check-hash. */

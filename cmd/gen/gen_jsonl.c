@@ -66,7 +66,8 @@ static int render_text(struct gen *gen, struct err *err)
     AUTO(marked_release) struct marked_text out = {0};
     gen_hint_terminal(gen, "the prompt");
     int rc = gen_read_text(gen->options, false, &message, err);
-    const struct conversation said = {.user = buf_text(&message), .user_len = message.len};
+    const struct conversation said = {
+        .user = buf_text(&message), .user_len = message.len, .tools = gen->tools};
     if (rc == 0)
         rc = chat_prompts_render(&gen->serve.chat, &said, 0, &out, err);
     return rc < 0 ? -1 : gen_put(&out.text, err);
@@ -77,6 +78,8 @@ static int render_request(struct gen *gen, const struct request *request, struct
                           struct err *err)
 {
     struct conversation conversation = serve_conversation(request);
+    if (!json_object_get(request->root, "tools") && !request->no_tools)
+        conversation.tools = gen->tools;
     conversation.user = gen->options->chat ? request->prompt.text : NULL;
     conversation.user_len = request->prompt.len;
     if (!request->messages && !conversation.user)

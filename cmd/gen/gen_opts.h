@@ -34,6 +34,7 @@
     FLAG("interactive", "i", interactive, "with --chat, a conversation at the terminal: messages and commands are read line by line, /help lists the commands"), \
     TEXT("session", NULL, "NAME", session, "with -i, keep the conversation under this name, and go on with it where it ended"), \
     TEXT("system", NULL, "TEXT", system, "with --chat, the system prompt"), \
+    PATH("tools", NULL, "FILE", tools, "with --chat, functions that the model may call: a JSON list as the tools of OpenAI's requests; calls are printed as lines of JSON"), \
     ROW_CHAT_TEMPLATE, \
     ROW_TEMPLATE_KWARGS, \
     FLAG("parse-special", NULL, parse_special, "with --chat, parse special tokens in messages (default: plain text)"),

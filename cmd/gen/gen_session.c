@@ -385,12 +385,42 @@ static int read_kwargs(struct gen *gen, struct err *err)
                          json_type_name(gen->template_variables));
 }
 
+/* Reads --tools: a list of tools, or a request's object that has one. */
+static int read_tools(struct gen *gen, struct err *err)
+{
+    const char *path = gen->options->tools;
+    struct file_map map;
+    json_t *root = NULL;
+    if (!path)
+        return 0;
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    const int rc = json_parse_unique((const char *)map.data, map.size, path, &root, err);
+    file_unmap(&map);
+    if (rc < 0)
+        return -1;
+    gen->tools = json_is_object(root) ? json_incref(json_object_get(root, "tools")) : json_incref(root);
+    json_decref(root);
+    if (!json_array_size(gen->tools))
+        return err_set(err, "%s: a list of tools is expected, with one at least", path);
+    for (size_t i = 0; i < json_array_size(gen->tools); i++) {
+        const json_t *tool = json_array_get(gen->tools, i),
+                     *function = json_object_get(tool, "function");
+        if (!json_is_string(json_object_get(function ? function : tool, "name")))
+            return err_set(err,
+                           "%s: tool %zu has no name; {\"type\": \"function\", \"function\": "
+                           "{\"name\": .., \"parameters\": {..}}} is expected",
+                           path, i);
+    }
+    return 0;
+}
+
 /* Sets the chat template; formats given by name are files, opened when needed. */
 static int set_chat(struct gen *gen, struct err *err)
 {
     static char models_dir[8192];
     const struct gen_options *o = gen->options;
-    if (read_kwargs(gen, err) < 0)
+    if (read_kwargs(gen, err) < 0 || read_tools(gen, err) < 0)
         return -1;
     if (serve_open(&gen->serve, gen->model, gen_say_note, gen, err) < 0)
         return -1;
@@ -399,6 +429,7 @@ static int set_chat(struct gen *gen, struct err *err)
     to->models_dir = models_dir;
     to->system = o->system;
     to->variables = gen->template_variables;
+    gen->serve.options.tools = gen->tools;
     if (find_time(&to->now, &gen->now, err) < 0)
         return -1;
     if (cli_models_dir(models_dir, sizeof models_dir, err) < 0) {
@@ -607,6 +638,7 @@ static void close_run(struct gen *gen)
     free((void *)(uintptr_t)gen->stored_breakers);
     serve_close(&gen->serve);
     json_decref(gen->template_variables);
+    json_decref(gen->tools);
     json_decref(gen->turns);
     kv_streaming_release(&gen->heads);
     kv_scales_release(&gen->kv_scales);

@@ -40,7 +40,8 @@ static int add_chat(const struct gen *gen, const struct buf *message, bool resum
 {
     if (strspn(buf_text(message), " \t\r\n") == message->len)
         return err_set(err, "the message is empty: give one with -p, -f or on standard input");
-    const struct conversation said = {.user = buf_text(message), .user_len = message->len};
+    const struct conversation said = {
+        .user = buf_text(message), .user_len = message->len, .tools = gen->tools};
     const unsigned flags =
         (resumes ? CHAT_CONTINUES : 0) | (gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0);
     return chat_prompts_add(&gen->serve.chat, &said, flags, prompt, text, err);
@@ -87,6 +88,7 @@ struct text_job {
     struct gen_request request;
     size_t n_prompt;
     struct buf prompt_text;
+    struct gen_answer answer;
     bool taken;
     bool echoed;
     bool begun; /* --ids: print a blank before the next id */
@@ -132,13 +134,15 @@ static int next_request(void *arg, bool wait, const struct gen_request **request
 static int show(void *arg, const struct gen_result *more, struct err *err)
 {
     struct text_job *job = arg;
+    AUTO(buf_release) struct buf text = {0};
     cli_progress_end(&job->progress);
     if (job->gen->options->echo && !job->echoed && print_prompt(job, err) < 0)
         return -1;
     job->echoed = true;
     if (job->gen->options->ids)
         put_ids(job, more->ids, more->n_ids);
-    else if (cli_put(more->text, more->text_len, err) < 0)
+    else if (gen_answer_add(&job->answer, more->text, more->text_len, &text, err) < 0 ||
+             cli_put(buf_text(&text), text.len, err) < 0)
         return -1;
     return flush_output(err);
 }
@@ -188,8 +192,12 @@ static int put_beams(struct text_job *job, const struct gen_result *result, stru
 static int text_done(void *arg, const struct gen_result *result, struct err *err)
 {
     struct text_job *job = arg;
+    AUTO(buf_release) struct buf rest = {0};
     if (result->finish == FINISHED_ERROR && !cli_interrupted)
         return *err = *result->error, -1;
+    if (gen_answer_end(&job->answer, result, &rest, err) < 0 ||
+        cli_put(buf_text(&rest), rest.len, err) < 0)
+        return -1;
     putchar('\n');
     if (put_beams(job, result, err) < 0)
         return -1;
@@ -237,6 +245,8 @@ int gen_text(struct gen *gen, struct err *err)
         gen_open_session(gen, gen->options->batch ? gen->options->batch : 1, job.ids.len, err) < 0)
         goto out;
     job.n_prompt = job.ids.len;
+    if (gen_answer_begin(gen, &job.answer, &job.request, &job.prompt_text, err) < 0)
+        goto out;
     snprintf(job.label, sizeof job.label, "prompt of %zu tokens", job.n_prompt);
     if (gen->options->prompt_cache)
         gen_reuse(gen, &job.request);
@@ -251,5 +261,6 @@ out:
     cli_progress_end(&job.progress);
     ids_release(&job.ids);
     buf_release(&job.prompt_text);
+    gen_answer_release(&job.answer);
     return rc;
 }

@@ -838,7 +838,8 @@ int request_apply(struct request *r, struct err *err)
             err, "\"continue_final_message\" and \"add_generation_prompt\" are both true: an answer "
                  "is either continued or begun");
     r->gen.keep_special = !r->skip_special;
-    if (is_text(json_object_get(r->root, "tool_choice"), "none"))
+    r->no_tools = is_text(json_object_get(r->root, "tool_choice"), "none");
+    if (r->no_tools)
         r->tools = NULL;
     r->gen.sampling = &r->sampling;
     return r->sampling.mirostat == 1 ? err_set(err, "\"mirostat\" is 1: version 2 is implemented") : 0;

@@ -33,6 +33,7 @@ struct request {
     const json_t *messages;         /* turns of a conversation: list of objects */
     /* further variables of the chat template: lists of objects, a boolean, an object */
     const json_t *tools, *documents, *add_generation_prompt, *template_variables;
+    bool no_tools;                        /* the model is not to call any */
     const json_t *continue_final_message; /* boolean */
     const json_t *lora;          /* adapters in use: a name, or a list of names, numbers and objects */
     const json_t *cancel;        /* id of the requests to cancel: any JSON */

@@ -249,14 +249,11 @@ static int check_choices(const struct serve *serve, const struct request *reques
 static int begin_parts(struct choice *choice, struct err *err)
 {
     struct request_line *line = choice->line;
-    const struct hash hash = hash_of(choice->ids.id, choice->ids.len * sizeof *choice->ids.id);
-    uint64_t seed;
-    memcpy(&seed, hash.byte, sizeof seed);
     if (!line->tools)
         return 0;
     choice->said.parts = &choice->parts;
     return tool_answer_begin(&choice->parts, line->tools, line->request.tools,
-                             seed + choice->gen.seed + choice->index,
+                             serve_call_seed(&choice->gen, choice->index),
                              (struct slice){buf_text(&line->prompt_text), line->prompt_text.len}, err);
 }
 
@@ -354,6 +351,8 @@ int request_line_prepare(struct line_queue *queue, struct request_line *line,
         return -1;
     if (input->prompt)
         request_set_prompt(request, input->prompt);
+    if (!json_object_get(request->root, "tools") && !request->no_tools)
+        request->tools = serve->options.tools;
     line->divides =
         line_queue_is_openai(queue, line) || (!queue->io->take && json_array_size(request->tools));
     if (read_prompt(serve, line, err) < 0)

@@ -1,6 +1,7 @@
 /* What programs share that serve requests: defaults of requests, prompts, resumed sequences. */
 #include "serve/serve.h"
 
+#include "base/hash.h"
 #include "base/text_util.h"
 
 int serve_open(struct serve *serve, const struct model *model,
@@ -68,6 +69,14 @@ struct gen_request serve_request(const struct serve *serve, struct ids *ids)
     if (serve->options.chat)
         request.turn_end = chat_prompts_turn_end(&serve->chat);
     return request;
+}
+
+uint64_t serve_call_seed(const struct gen_request *request, size_t choice)
+{
+    const struct hash hash = hash_of(request->ids->id, request->ids->len * sizeof *request->ids->id);
+    uint64_t seed;
+    memcpy(&seed, hash.byte, sizeof seed);
+    return seed + request->seed + choice;
 }
 
 int serve_encode(const struct model *model, const char *text, size_t len, bool with_template,

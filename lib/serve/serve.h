@@ -26,6 +26,7 @@ struct serve_options {
     bool service;
     size_t most_tokens;              /* that a request may ask for; GENERATE_NO_LIMIT */
     struct given_settings given;     /* sampling settings and seed that the user gave */
+    const json_t *tools;             /* of conversations that have none; or NULL */
     struct sampler_options sampling; /* sampling settings of the run */
     /* defaults that given settings and those of snapshots override: of texts; of chats; of requests of chats that give a temperature */
     struct sampler_options defaults, chat_defaults, chat_at_temp;
@@ -68,6 +69,9 @@ struct gen_request serve_request(const struct serve *serve, struct ids *ids);
 
 /* The conversation of a request's `messages` and its variables of the chat template, borrowed. */
 struct conversation serve_conversation(const struct request *request);
+
+/* The seed of ids of calls in an answer: they differ between prompts, seeds and choices. */
+uint64_t serve_call_seed(const struct gen_request *request, size_t choice);
 
 /* Appends the token ids of a text; `with_template`: with BOS and EOS as the model's tokenizer adds
  * them; `parse_special`: special tokens spelled in it are parsed. */

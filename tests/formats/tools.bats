@@ -53,3 +53,49 @@ $arguments"
 ["tool_calls",[]]'
     assert_equal "$(jq -c 'select(.id == "chatcmpl-3").choices[] | [.finish_reason, (.message | has("tool_calls"))]' openai)" $'["stop",false]\n["stop",false]'
 }
+
+@test "--tools: text and calls of an answer, defaults of requests, wrong files" {
+    tools='[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}}]'
+    echo "$tools" >tools.json
+    echo "{\"model\": \"x\", \"tools\": $tools}" >object.json
+    for file in tools.json object.json; do
+        bmc-gen -q --chat --chat-template chatml --tools $file -p q --choice "<think>Hm.</think>Look:
+$call
+$call
+So." -n 400 >out 2>notes
+        assert_equal "$(sed -n '1,2p;5p' out)" $'Hm.\nLook:\nSo.'
+        assert_equal "$(sed -n '3,4p' out | jq -r '.type, .function.name, .function.arguments')" "$(for i in 1 2; do printf '%s\n' function f '{"a":"\"é\" \n🙂"}'; done)"
+        [ "$(sed -n '3,4p' out | jq -r .id | sort -u | grep -c '^call_')" -eq 2 ]
+        grep -q 'a system prompt describes them' notes
+    done
+    assert_equal "$(bmc-gen -q --chat --chat-template chatml --tools tools.json -p q --choice "Text ${call%\}*}" -n 400 2>notes)" "Text ${call%\}*}"
+    # requests without tools of their own
+    for more in '{}' '{"tool_choice": "none"}' '{"tools": []}'; do ask "$call" | jq -c --argjson more "$more" 'del(.tools) + $more'; done >requests
+    bmc-gen -q --chat-template chatml --tools tools.json --jsonl <requests 2>notes >results
+    assert_equal "$(jq -c '[.text == "", has("tool_calls")]' results)" $'[true,true]\n[false,false]\n[false,false]'
+    while IFS='|' read -r text pattern; do
+        echo "$text" >bad.json
+        expect_error 1 "bad.json: $pattern" bmc-gen -q --chat --chat-template chatml --tools bad.json -p q
+    done <<'END'
+[]|a list of tools is expected
+{"tools": 1}|a list of tools is expected
+[{"type": "function"}]|tool 0 has no name
+[1|not valid JSON
+END
+    expect_error 1 'none.json' bmc-gen -q --chat --chat-template chatml --tools none.json -p q
+    expect_error 2 '--tools' bmc-gen -q --tools tools.json -p q
+    expect_error 2 '--tools prints text and calls' bmc-gen -q --chat --chat-template chatml --tools tools.json -p q --ids
+}
+
+@test "a conversation keeps the calls of its answers" {
+    echo '[{"type": "function", "function": {"name": "f"}}]' >tools.json
+    printf '%s\n' 'wait > ' 'type q' 'wait ]' 'wait > ' 'type /save saved.json' 'wait > ' 'type r' 'wait ]' 'wait > ' end >script
+    TERM=dumb "$BMC_BUILD/tests/pty" "$BMC_BIN/bmc-gen" --chat --chat-template chatml --temp 0 -i --tools tools.json --choice "Look:
+$call" -n 200 <script >raw 2>pty.err || fail "$(cat pty.err raw)"
+    tr -d '\r' <raw >transcript
+    [ "$(grep -c '^{"id":"call_[0-9A-Za-z]*","type":"function","function":{"name":"f","arguments":"{.*}"}}' transcript)" -eq 2 ] || fail "$(cat transcript)"
+    assert_equal "$(jq -c '.messages[1] | [.role, .content, .tool_calls[0].function.name, (.tool_calls[0].function.arguments | fromjson.a)]' saved.json)" '["assistant","Look:","f","\"é\" \n🙂"]'
+    # the template writes the call as the model did: the second turn computes its own tokens only
+    [[ $(grep -o 'prompt [0-9]* tokens, [0-9]* of them cached' transcript | tail -n 1) =~ prompt\ ([0-9]+)\ tokens,\ ([0-9]+) ]]
+    [ $((BASH_REMATCH[1] - BASH_REMATCH[2])) -le 50 ] || fail "${BASH_REMATCH[*]}"
+}

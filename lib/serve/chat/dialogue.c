@@ -19,7 +19,7 @@ void dialogue_release(struct dialogue *d)
     ids_release(&d->ids);
     buf_release(&d->text);
     free(d->end);
-    *d = (struct dialogue){.prompts = d->prompts, .flags = d->flags};
+    *d = (struct dialogue){.prompts = d->prompts, .flags = d->flags, .tools = d->tools};
 }
 
 /* ---- messages ---- */
@@ -217,7 +217,7 @@ static json_t *sent_messages(const struct dialogue *d, struct err *err)
 static int render(const struct dialogue *d, struct marked_text *out, struct err *err)
 {
     AUTO(json_auto) json_t *messages = sent_messages(d, err);
-    const struct conversation conversation = {.messages = messages};
+    const struct conversation conversation = {.messages = messages, .tools = d->tools};
     const unsigned flags = d->flags | (d->base.len ? CHAT_CONTINUES : 0);
     return messages ? chat_prompts_render(d->prompts, &conversation, flags, out, err) : -1;
 }
@@ -311,9 +311,24 @@ static int spell(const struct dialogue *d, const struct gen_result *result, bool
     return rc < 0 ? rc : detok_finish(&detok, text, err);
 }
 
+/* Appends the message of an answer with calls. Its ids stay if the template writes it as the model did. */
+static int say_calls(struct dialogue *d, const struct tool_answer *parts, const struct buf *whole,
+                     struct err *err)
+{
+    if (dialogue_say(d, "assistant", buf_text(&parts->content), parts->content.len, err) < 0)
+        return -1;
+    json_t *message = json_array_get(d->messages, json_array_size(d->messages) - 1);
+    if (json_put(message, "tool_calls", json_deep_copy(parts->calls), err) < 0 ||
+        buf_add(&d->text, buf_text(whole), whole->len, err) < 0)
+        return -1;
+    d->end[d->n_ends++] = (struct answer_end){d->text.len, d->ids.len};
+    return 0;
+}
+
 /* The answer is its text without special tokens, also if those are shown, as templates may refuse them. Its ids
  * stay if they spell it. */
-int dialogue_answer(struct dialogue *d, const struct gen_result *result, struct err *err)
+int dialogue_answer(struct dialogue *d, const struct gen_result *result,
+                    const struct tool_answer *parts, struct err *err)
 {
     AUTO(buf_release) struct buf whole = {0}, plain = {0};
     int rc = spell(d, result, true, &whole, err);
@@ -325,6 +340,8 @@ int dialogue_answer(struct dialogue *d, const struct gen_result *result, struct 
     const size_t len = plain.len - size_min(plain.len, cut);
     if (rc == 0)
         rc = mem_grow(&d->end, &d->cap_ends, d->n_ends, sizeof *d->end, err);
+    if (rc == 0 && parts && parts->calls)
+        return say_calls(d, parts, &whole, err);
     if (rc == 0)
         rc = dialogue_say(d, "assistant", buf_text(&plain), len, err);
     if (rc == 0)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "serve/chat/chat_prompts.h"
+#include "text/tools/tool_answer.h"
 
 /* The end of an answer: its offset in the rendered text, and the number of ids up to there. */
 struct answer_end {
@@ -12,12 +13,13 @@ struct answer_end {
 /* Before use: {.prompts = .., .flags = ..}; `prompts` is borrowed and open. */
 struct dialogue {
     const struct chat_prompts *prompts;
-    unsigned flags;    /* CHAT_PARSES_SPECIAL or 0 */
-    json_t *messages;  /* list of objects; NULL: none yet */
-    size_t n_left_out; /* messages that prompts leave out: the first ones, after a system message */
-    struct ids base;   /* tokens before the first message, of a snapshot whose messages are unknown */
-    struct ids ids;    /* the last prompt; generated tokens are appended by generate() */
-    struct buf text;   /* text of `ids` without `base`, as rendered */
+    unsigned flags;      /* CHAT_PARSES_SPECIAL or 0 */
+    const json_t *tools; /* that the model may call; NULL: none */
+    json_t *messages;    /* list of objects; NULL: none yet */
+    size_t n_left_out;   /* messages that prompts leave out: the first ones, after a system message */
+    struct ids base;     /* tokens before the first message, of a snapshot whose messages are unknown */
+    struct ids ids;      /* the last prompt; generated tokens are appended by generate() */
+    struct buf text;     /* text of `ids` without `base`, as rendered */
     struct answer_end *end; /* answers whose generated ids may be kept, ascending */
     size_t n_ends, cap_ends;
 };
@@ -64,6 +66,7 @@ int dialogue_prompt(struct dialogue *dialogue, struct err *err) MUST_USE;
 /* Leaves out the oldest question and what follows up to the next one. False: only one is left. */
 bool dialogue_leave_out(struct dialogue *dialogue);
 
-/* After an answer was generated behind dialogue_prompt(): appends its message. */
+/* After an answer was generated behind dialogue_prompt(): appends its message. `parts`: those of its text, whose calls the
+ * message has, too; or NULL. */
 int dialogue_answer(struct dialogue *dialogue, const struct gen_result *result,
-                    struct err *err) MUST_USE;
+                    const struct tool_answer *parts, struct err *err) MUST_USE;

@@ -27,8 +27,14 @@ static int add_description(const json_t *tools, struct buf *text, struct err *er
 /* Appends a call as a model would write it; its arguments are an object, or their JSON as a string. */
 static int add_call(const json_t *call, struct buf *text, struct err *err)
 {
+    json_error_t why;
     const json_t *function = json_object_get(call, "function");
-    const json_t *arguments = json_object_get(function, "arguments");
+    const json_t *given = json_object_get(function, "arguments");
+    AUTO(json_auto)
+    json_t *parsed = json_is_string(given)
+                         ? json_load(json_string_value(given), json_string_length(given), 0, &why)
+                         : NULL;
+    const json_t *arguments = parsed ? parsed : given;
     const char *json = json_string_value(arguments);
     int rc = buf_addf(text, err, "%s<tool_call>\n{\"name\": ", text->len ? "\n" : "");
     if (rc == 0)
