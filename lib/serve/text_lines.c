@@ -101,9 +101,11 @@ static int parse_line(const struct line_queue *queue, struct request_line *line,
         return err_set(err, "is a line of a batch, of which none are scored");
     if (line->request.id && !(line->id = request_format_id(line->request.id, err)))
         return -1;
-    if (rc < 0 || (!job->lenient && check_members(line->request.root, job->io->ignored, err) < 0))
-        return -1;
     root = line->request.root;
+    if (rc < 0 || (!job->lenient && check_members(root, &line->request.ignored, err) < 0))
+        return -1;
+    if (job->io->ignored)
+        *job->io->ignored |= line->request.ignored;
     const json_t *text = given_member(root, "text"), *prompt = given_member(root, "prompt"),
                  *ids = given_member(root, "ids"), *several = given_member(root, "input"),
                  *special = given_member(root, "parse_special");

@@ -10,6 +10,7 @@
 
 BMC_BIN is the folder of the programs (default bin), CHAT_TEMPLATE a chat format (default chatml for grimm, else the model's).
 """
+import atexit
 import concurrent.futures
 import http.client
 import json
@@ -48,7 +49,8 @@ class Server:
             self.port = probe.getsockname()[1]
         self.log = open("/dev/null" if "LOG" not in os.environ else os.environ["LOG"], "w")
         self.process = subprocess.Popen([f"{BIN}/bmc-serve", "-m", model, "--port", str(self.port), *template(model), *options],
-                                        stderr=self.log, env=ENV)
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.log, env=ENV)
+        atexit.register(self.process.kill)
         while True:
             try:
                 if self.ask("GET", "/health")[0] == 200:
@@ -282,7 +284,7 @@ def clients(model):
     assert len(client.embeddings.create(model="any", input=["a", "b"]).data) == 2
     assert len(client.models.list().data) == 1
     parsed = client.chat.completions.create(model="any", messages=hello, max_tokens=200, response_format={
-        "type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMAS[0]}})
+        "type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMAS[1]}})
     json.loads(parsed.choices[0].message.content)
     try:
         client.completions.create(model="any", prompt="x", max_tokens=-5)

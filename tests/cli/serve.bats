@@ -51,6 +51,7 @@ chat='{"messages": [{"role": "user", "content": "Once upon a time"}], "max_token
     assert_equal "$(ask /v1/completions -d '{"promt": 1}' | jq -r '.error | .type, .message')" $'invalid_request_error\nunknown member "promt"; did you mean "prompt"? (--lenient ignores unknown ones)'
     assert_equal "$(ask /v1/chat/completions -d '{"prompt": "x"}' | jq -r .error.message)" 'there is no "messages", which /v1/chat/completions needs'
     assert_equal "$(status_of /v1/completions -d '{"prompt"')" 400
+    assert_equal "$(ask /v1/embeddings -d '{"input": ["a", "b"], "model": "any"}' | jq -c '[.data[].embedding | length > 9]')" '[true,true]'
     assert_equal "$(status_of /v1/nothing)" 404
     assert_equal "$(status_of /v1/models/other)" 404
     assert_equal "$(status_of /v1/completions)" 405
