@@ -166,9 +166,9 @@ int detect_hub_name(const char *path, const char *description, const char *advic
 static const struct {
     const char *description, *begin;
 } unsupported[] = {
-    {"an encoder-only model, which does not generate text",
+    {"an encoder of a kind, or for a task, that is not supported",
      " Bert Roberta XLMRoberta DistilBert Albert Electra Deberta MPNet ModernBert NomicBert T5Encoder"
-     " bert modern-bert nomic-bert jina-bert roberta t5encoder"},
+     " modern-bert nomic-bert-moe jina-bert roberta t5encoder"},
     {"an encoder-decoder model; only decoder-only models are supported",
      " T5 MT5 UMT5 Bart MBart Marian Pegasus M2M100 t5"},
     {"a recurrent model without attention, which is not supported",

@@ -61,6 +61,20 @@ compare_embeddings() { # FOLDER EXPECTED NUMBER
     expect_error 1 'is_decoder" is true, but the bert family supports only false' bmc-convert decoder -o b.bmc
 }
 
+@test "encoders in GGUF files: the embeddings of the folder, and BERT's words" {
+    echo '{"ids": [9, 33, 70, 4, 5]}' >in
+    for name in bert nomic-bert; do
+        bmc-convert -q "$FIXTURES/encoders/$name" -o a.bmc
+        bmc-convert -q "$FIXTURES/encoders/$name.gguf" -o b.bmc
+        ok bmc-gen -q -m a.bmc --embed --jsonl -f in --precision f32 --pooling cls
+        want=$output
+        ok bmc-gen -q -m b.bmc --embed --jsonl -f in --precision f32 # declares cls
+        assert_equal "$output" "$want"
+    done
+    ok bmc-gen -q -m b.bmc --tokenize --format jsonl -p "Á0B1 c2"
+    assert_equal "$(jq -c .ids <<<"$output")" '[2,4,5,6,3]'
+}
+
 @test "lines of text, JSON lines, -p: the same embeddings" {
     printf 'The king\n\nOnce upon a time' >text
     ok embed -f text --stats stats.json

@@ -163,7 +163,8 @@ END
         rm -f m.gguf
         refused "architecture \"$architecture\" is $pattern"
     done <<'END'
-BertModel|an encoder-only model, which does not generate text
+BertForMaskedLM|an encoder of a kind, or for a task, that is not supported
+AlbertModel|an encoder
 T5ForConditionalGeneration|an encoder-decoder model
 RwkvForCausalLM|a recurrent model
 DbrxForCausalLM|a mixture of experts

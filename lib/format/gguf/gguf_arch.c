@@ -51,6 +51,8 @@ static const struct gguf_arch archs[] = {
     {"falcon-h1", "FalconH1ForCausalLM", false},
     {"llama4", "Llama4ForCausalLM", false},
     {"gemma4", "Gemma4ForCausalLM", false},
+    {"bert", "BertModel", false},
+    {"nomic-bert", "NomicBertModel", false},
 };
 
 /* Further architectures in config.json that GGUF does not tell from the one above. */
@@ -83,7 +85,7 @@ const struct gguf_arch *gguf_arch_of(const char *architecture)
 }
 
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
-#define FUSED_QKV "bloom falcon gpt2 gptneox mpt phi3"
+#define FUSED_QKV "bloom falcon gpt2 gptneox mpt phi3 nomic-bert"
 
 /* Architectures whose rotary pairs are adjacent in Q and K; those of chatglm may be fused. */
 #define ADJACENT                                                                                       \
@@ -93,6 +95,7 @@ const struct gguf_arch *gguf_arch_of(const char *architecture)
 #define SHORT_CONV "lfm2 lfm2moe"
 #define DELTA      "qwen3next qwen35 qwen35moe"
 #define MAMBA      "granitehybrid falcon-h1"
+#define ENCODERS   "bert nomic-bert"
 /* Parts of Mamba-2's projection, in order. */
 #define MAMBA_PARTS " of state_z,state_v,state_k,state_q,state_a"
 
@@ -182,7 +185,10 @@ static const struct name {
     {NULL, "layer.state_skip", "blk.%.ssm_d", ""},
     {NULL, "layer.state_norm", "blk.%.ssm_norm", ""},
     {NULL, "layer.state_out", "blk.%.ssm_out", ""},
+    {ENCODERS, "layer.attn_norm", "blk.%.attn_output_norm", ""},
+    {ENCODERS, "layer.mlp_norm", "blk.%.layer_output_norm", ""},
     {NULL, "embed", "token_embd", ""},
+    {NULL, "token_type", "token_types", ""},
     {NULL, "embed_norm", "token_embd_norm", ""},
     {NULL, "position", "position_embd", ""},
     {NULL, "layer.attn_norm", "blk.%.attn_norm", ""},

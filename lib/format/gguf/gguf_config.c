@@ -24,9 +24,11 @@ struct config_job {
 #define MOE                                                                                            \
     "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe "     \
     "llama4"
-#define DELTA "qwen3next qwen35 qwen35moe"
-#define MAMBA "granitehybrid falcon-h1"
-#define LAYER "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt"
+#define DELTA    "qwen3next qwen35 qwen35moe"
+#define MAMBA    "granitehybrid falcon-h1"
+#define ENCODERS "bert nomic-bert"
+#define LAYER                                                                                          \
+    "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt " ENCODERS
 
 #define GRANITE    "granite granitemoe granitehybrid"
 #define SHORT_CONV "lfm2 lfm2moe"
@@ -61,8 +63,8 @@ static const struct gguf_key {
      .needed = RMS " " MOE " lfm2 qwen35 " MAMBA},
     {"attention.layer_norm_epsilon", .json = "layer_norm_eps,layer_norm_epsilon,norm_epsilon",
      .needed = LAYER},
-    {"attention.causal", .supported = "", .what = "bidirectional attention (encoders)", .harmless = 1,
-     .too = 1},
+    {"attention.causal", .supported = ENCODERS, .what = "bidirectional attention (encoders)",
+     .harmless = 1, .too = 1},
     {"attention.shared_kv_layers", .single = true},
     {"attention.sliding_window", .json = "sliding_window",
      .supported = "gpt-oss gemma2 gemma3 gemma4 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3",
@@ -428,6 +430,8 @@ static int put_tensor_traits(struct config_job *job, struct err *err)
         {"use_qk_norm", "blk.0.attn_q_norm.weight", "", true, "command-r"},
         {"qk_layernorm", "blk.0.attn_q_norm.weight", "", true, "stablelm"},
         {"use_parallel_residual", "blk.0.ffn_norm.weight", "", false, "stablelm"},
+        {"qkv_proj_bias", "blk.0.attn_qkv.bias", "", true, "nomic-bert"},
+        {"mlp_fc1_bias", "blk.0.ffn_up.bias", "", true, "nomic-bert"},
     };
     const struct source_tensor *embedding = gguf_set_find(job->set, "token_embd.weight");
     for (size_t i = 0; i < ARRAY_LEN(traits); i++) {
@@ -437,6 +441,11 @@ static int put_tensor_traits(struct config_job *job, struct err *err)
             json_put(job->config, traits[i].key, json_boolean(there == traits[i].if_there), err) < 0)
             return -1;
     }
+    const struct source_tensor *types = gguf_set_find(job->set, "token_types.weight");
+    if (gguf_arch_listed(job->arch, ENCODERS) &&
+        json_put(job->config, "type_vocab_size", json_integer(types ? (json_int_t)types->dim[0] : 0),
+                 err) < 0)
+        return -1;
     return embedding
                ? json_put(job->config, "vocab_size", json_integer((json_int_t)embedding->dim[0]), err)
                : 0;

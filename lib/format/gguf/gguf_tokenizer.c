@@ -281,6 +281,39 @@ static int write_spm(const struct vocab_job *job, struct err *err)
                     shrink ? "true" : "false");
 }
 
+/* BERT's, whose words llama.cpp takes in lower case and without accents, whatever the model; tokens are spelled as in
+ * tokenizer.json, but those that begin a word with U+2581, and those that continue one without "##". */
+static int write_wordpiece(const struct vocab_job *job, struct err *err)
+{
+    static const char *const around[] = {"tokenizer.ggml.cls_token_id",
+                                         "tokenizer.ggml.seperator_token_id"};
+    int64_t id[2];
+    for (size_t i = 0; i < 2; i++) {
+        id[i] = token_of_key(job, around[i]);
+        if (id[i] < 0)
+            id[i] =
+                token_of_key(job, i ? "tokenizer.ggml.eos_token_id" : "tokenizer.ggml.bos_token_id");
+        if (id[i] < 0)
+            return err_set(err, "%s: %s is missing", job->path, around[i]);
+    }
+    if (add_text(job, "{", err) < 0 || add_added(job, err) < 0 ||
+        buf_addf(
+            job->text, err,
+            "\"normalizer\":{\"type\":\"BertNormalizer\"},\"pre_tokenizer\":{\"type\":"
+            "\"BertPreTokenizer\"},"
+            "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
+            "\"cls\"}},"
+            "{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"sep\"}}],\"special_tokens\":{"
+            "\"cls\":{\"ids\":[%lld]},\"sep\":{\"ids\":[%lld]}}},\"decoder\":{\"type\":\"WordPiece\"},"
+            "\"model\":{\"type\":\"WordPiece\",\"spelled_with_spaces\":true,",
+            (long long)id[0], (long long)id[1]) < 0 ||
+        add_token_name(job, "unk_token", token_of_key(job, "tokenizer.ggml.unknown_token_id"), err) <
+            0 ||
+        add_vocab(job, 0, err) < 0)
+        return -1;
+    return add_text(job, "\"max_input_chars_per_word\":100}}", err);
+}
+
 static const struct tokenizer_kind {
     const char *name;
     int (*write)(const struct vocab_job *job, struct err *err);
@@ -288,6 +321,7 @@ static const struct tokenizer_kind {
     {"gpt2", write_bpe},
     {"llama", write_spm},
     {"gemma4", write_gemma4},
+    {"bert", write_wordpiece},
 };
 
 static int check_lists(const struct vocab_job *job, struct err *err)
@@ -315,7 +349,7 @@ static int write_model(const struct vocab_job *job, const struct gguf_element *n
             return check_lists(job, err) < 0 ? -1 : models[i].write(job, err);
     return err_set(err,
                    "%s: tokenizer model \"%s\" (tokenizer.ggml.model) is not supported; gpt2, "
-                   "llama and gemma4 are",
+                   "llama, gemma4 and bert are",
                    job->path, excerpt_of(name->text, name->len).text);
 }
 

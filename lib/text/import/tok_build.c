@@ -550,6 +550,8 @@ static void read_wordpiece(struct build *build, json_t *model)
     json_t *vocab = json_object_get(model, "vocab");
     const json_t *added = json_object_get(build->root, "added_tokens");
     const char *prefix = json_string_value(json_object_get(model, "continuing_subword_prefix"));
+    /* spelled as in the tables: those that begin words with U+2581 before them */
+    const bool spaces = json_is_true(json_object_get(model, "spelled_with_spaces"));
     const json_int_t most = json_integer_value(json_object_get(model, "max_input_chars_per_word"));
     if ((prefix && strcmp(prefix, "##") != 0) || (most && most != 100))
         tok_writer_fail(w,
@@ -567,13 +569,13 @@ static void read_wordpiece(struct build *build, json_t *model)
     for (void *at = json_object_iter(vocab); at && !w->failed; at = json_object_iter_next(vocab, at)) {
         const char *text = json_object_iter_key(at);
         const size_t len = json_object_iter_key_len(at);
-        const bool continues = len > 2 && memcmp(text, "##", 2) == 0;
+        const bool continues = !spaces && len > 2 && memcmp(text, "##", 2) == 0;
         buf_clear(&spelling);
         if (!json_is_integer(json_object_iter_value(at)) || !len)
             tok_writer_fail(w, "%s: token \"%s\" is empty, or its id is not an integer", w->where,
                             text);
-        TOK_TRY(w, buf_add(&spelling, continues ? "" : TOK_SPACE, continues ? 0 : sizeof TOK_SPACE - 1,
-                           w->err));
+        const bool begins = !spaces && !continues;
+        TOK_TRY(w, buf_add(&spelling, TOK_SPACE, begins ? sizeof TOK_SPACE - 1 : 0, w->err));
         TOK_TRY(w, buf_add(&spelling, text + (continues ? 2 : 0), len - (continues ? 2 : 0), w->err));
         if (!w->failed)
             tok_writer_set_token(w, json_integer_value(json_object_iter_value(at)), spelling.data,
