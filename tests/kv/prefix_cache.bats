@@ -108,6 +108,7 @@ found() {
 @test "recurrent layers: prompts continue at stored states: at their ends, regular positions, and where others differed" {
     local cache=cache,states=64
     for name in lfm2 qwen35-moe falcon-h1; do
+        if ! sampled 3; then continue; fi
         rm -rf cache
         found 0 --prompt-ids "$(few 210)" -n 31
         answer=${output//$'\n'/ }
@@ -417,6 +418,6 @@ race() {
 }
 
 @test "20 processes with one beginning compute it once; those that are killed stop nobody" {
-    race "$(model grimm)"
     race "$BATS_FILE_TMPDIR/qwen35-moe.bmc"
+    [ "$BMC_FULL" != 1 ] || race "$(model grimm)"
 }
