@@ -134,13 +134,69 @@ static void run(const struct job *job)
     forget(&whole);
 }
 
+/* A template with a format's marks has that format, and no other one. */
+static void test_marks(const struct tool_format *format, const char *models_dir)
+{
+    struct buf text = {0};
+    struct tool_format found = {0};
+    struct err err;
+    int rc = 0;
+    for (size_t i = 0; i < json_array_size(format->mark) && rc == 0; i++)
+        rc = buf_addf(&text, &err, "{{ '%s' }}\n", json_string_value(json_array_get(format->mark, i)));
+    if (rc == 0)
+        rc = tool_format_find(&found, models_dir, buf_text(&text), text.len, &err);
+    check(rc == 1 && strcmp(found.name, format->name) == 0, "%s: %s", format->name,
+          rc < 0 ? err.text : buf_text(&text));
+    tool_format_release(&found);
+    buf_release(&text);
+}
+
+/* What is no format is refused, with the line. */
+static void test_refused(void)
+{
+#define LINES "tools x\ncall \"<c>{json}</c>\"\n"
+    static const char *const bad[][2] = {
+        {"call \"<c>{json}\"", "\"tools\""},
+        {"tools x", "\"call\""},
+        {LINES "nosuch \"x\"", "line 3: nosuch: unknown keyword"},
+        {LINES "call x", "line 3: call: a string"},
+        {LINES "call \"\"", "empty"},
+        {LINES "call \"<c>{jsn}\"", "\"{jsn}\" is no field"},
+        {LINES "call \"<c>{name\"", "a brace is open"},
+        {LINES "call \"<c>{arguments}\"", "a name before it"},
+        {LINES "call \"<c>{name}\"", "one body"},
+        {LINES "call \"{name}{arguments}\"", "without a text before it"},
+        {LINES "call \"<c>{json}{json}\"", "only one text may follow"},
+        {LINES "call \"<c>{_}{json}\"", "need a text behind them"},
+        {LINES "call \"<c>{name}{parameters}\"", "need each other"},
+        {LINES "parameter \"<p>{key}</p>{value}</v>\"", "need each other"},
+        {LINES "parameter \"{key}</p>{value}</v>\"", "a parameter is"},
+        {LINES "reasoning \"<t>{reasoning}\"", "reasoning is"},
+        {LINES "skip \"<t>{json}\"", "neither name nor body"},
+        {LINES "quote \"a\"\nquote \"b\"", "line 4: quote: one text"},
+        {LINES "id_chars 0", "a number up to"},
+        {LINES "call \" {json}\"", "begins with white space"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct tool_format format;
+        struct err err = {.text = ""};
+        const bool refused =
+            tool_format_parse(&format, bad[i][0], strlen(bad[i][0]), "x.tools", &err) < 0;
+        check(refused && strstr(err.text, "x.tools: ") && strstr(err.text, bad[i][1]), "%s: %s",
+              bad[i][0], err.text);
+        if (!refused)
+            tool_format_release(&format);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct file_map map;
     struct err err;
     if (argc != 3 || file_map(&map, argv[2], &err) < 0)
         return printf("not ok - %s\n", argc != 3 ? "usage" : err.text), 1;
-    json_t *tools = NULL;
+    json_t *tools = NULL, *seen = json_object();
+    test_refused();
     const char *at = (const char *)map.data, *end = at + map.size;
     while (at < end) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
@@ -160,11 +216,15 @@ int main(int argc, char **argv)
                                           &err) == 0,
                          "%s", err.text)) {
             run(&job);
+            if (!json_object_get(seen, job.format.name))
+                test_marks(&job.format, argv[1]);
+            json_object_set_new(seen, job.format.name, json_true());
             tool_format_release(&job.format);
         }
         json_decref(line);
     }
     json_decref(tools);
+    json_decref(seen);
     file_unmap(&map);
     return check_result();
 }
