@@ -103,13 +103,17 @@ static bool is_sought(const struct tool_parser *p, const struct tool_pattern *pa
            !(p->no_calls && (pattern->use == TOOL_CALLS || pattern->use == TOOL_CALLS_MAYBE));
 }
 
-/* Compares the text at `at` with the heads of all patterns; `bare`: of those that begin with a field, else the others. */
-static int find_head(const struct tool_parser *p, size_t at, bool bare, bool last,
+/* Which patterns may begin: those that begin with a field; others; those but reasoning, as text precedes. */
+enum seeking { SEEKS_BARE, SEEKS_FIRST, SEEKS_LATER };
+
+/* Compares the text at `at` with the heads of patterns. */
+static int find_head(const struct tool_parser *p, size_t at, enum seeking seeking, bool last,
                      const struct tool_pattern **pattern, struct tool_head *head)
 {
     for (size_t i = 0; i < p->format->n_patterns; i++) {
         *pattern = &p->format->pattern[i];
-        if (!is_sought(p, *pattern) || !*tool_pattern_opening(*pattern) != bare)
+        if (!is_sought(p, *pattern) || !*tool_pattern_opening(*pattern) != (seeking == SEEKS_BARE) ||
+            ((*pattern)->use == TOOL_THINKS && seeking == SEEKS_LATER))
             continue;
         const int found = match_head(*pattern, p->format, p->in.data + at, p->in.len - at, last, head);
         if (found != MATCH_NONE)
@@ -135,7 +139,8 @@ static int find_bare(struct tool_parser *p, bool last, const struct tool_pattern
         }
     }
     *at = p->at + i;
-    return i == len ? last ? MATCH_NONE : MATCH_MORE : find_head(p, *at, true, last, pattern, head);
+    return i == len ? last ? MATCH_NONE : MATCH_MORE
+                    : find_head(p, *at, SEEKS_BARE, last, pattern, head);
 }
 
 static int read_text(struct tool_parser *p, bool last, struct err *err)
@@ -150,9 +155,13 @@ static int read_text(struct tool_parser *p, bool last, struct err *err)
         p->at = at;
         return begin_pattern(p, pattern, &head, err);
     }
-    for (at = p->at; at < p->in.len; at++)
-        if ((found = find_head(p, at, false, last, &pattern, &head)) != MATCH_NONE)
+    enum seeking seeking = p->not_first ? SEEKS_LATER : SEEKS_FIRST;
+    for (at = p->at; at < p->in.len; at++) {
+        if ((found = find_head(p, at, seeking, last, &pattern, &head)) != MATCH_NONE)
             break;
+        if (!is_space(p->in.data[at]))
+            seeking = SEEKS_LATER;
+    }
     if (put_text(p, TOOL_EVENT_TEXT, at, err) < 0)
         return -1;
     return found == MATCH_FOUND ? begin_pattern(p, pattern, &head, err) : WAITS;
@@ -219,7 +228,7 @@ static int read_closing(struct tool_parser *p, bool last, struct err *err)
         found = MATCH_FOUND;
     }
     if (found == MATCH_NONE)
-        found = find_head(p, p->at + space, false, last, &pattern, &head);
+        found = find_head(p, p->at + space, SEEKS_FIRST, last, &pattern, &head);
     if (found == MATCH_MORE && !last)
         return WAITS;
     if (found != MATCH_FOUND && p->begun)

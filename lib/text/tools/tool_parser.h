@@ -2,7 +2,7 @@
  *
  * The answer arrives in pieces with any boundaries, with its special tokens spelled. Events are the same for all
  * boundaries, if successive ones of a kind are joined. Text that may be the beginning of a pattern is held back until that
- * is decided. White space between a pattern and text belongs to the pattern.
+ * is decided. White space between a pattern and text belongs to the pattern. Reasoning does not begin behind text.
  *
  * Text that begins like a call and is not one stays text: a call that ends early or is not valid JSON. Arguments that
  * were reported already are followed by TOOL_EVENT_VOID then, and what was read of the call is reported as text. */
