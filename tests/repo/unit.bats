@@ -44,6 +44,13 @@ unit() { # NAME ARGUMENT..
     unit state "$([ "$BMC_FULL" = 1 ] && echo 280 || echo 6)" # 280: 10,000 steps of models with recurrent state
 }
 @test "random numbers, sampler, stop strings" { unit decode; }
+@test "products of groups of rows, in every kernel set: the bits of each group alone" { unit groups; }
+@test "kernels of layers with recurrent state, in every set: their formulas" { unit recur; }
+@test "keys of few bits that are fit to queries, costs of cache types, scales of keys" {
+    for name in key_fit kv_sensitivity key_scales; do unit $name; done
+}
+@test "configurations whose layers differ" { unit config_layers; }
+@test "a store of experts returns the weights of each, whatever the memory and order" { unit expert_store; }
 @test "samplers in any order" { unit samplers "$FIXTURES/samplers.jsonl"; }
 @test "the generation loop with test strategies" { unit loop; }
 
@@ -116,3 +123,10 @@ unit() { # NAME ARGUMENT..
     unit jinja_work
 }
 @test "chat formats: conversations as transformers writes them" { unit chat "$ROOT/models.d" "$FIXTURES/chats.json"; }
+
+@test "a Bats file runs every driver in C" {
+    for file in "$ROOT"/tests/unit/*/test_*.c; do
+        name=$(basename "$file" .c) name=${name#test_}
+        grep -qE "(unit|tests/\"?|test_|for name in .*|for test in .*)[ \"]*$name\\b" "$ROOT"/tests/*/*.bats || fail "nothing runs $file"
+    done
+}

@@ -57,7 +57,7 @@ static void write_file(void)
 static void open_model(struct model *model, const struct expert_store_options *options)
 {
     struct err err;
-    *model = (struct model){.path = path};
+    *model = (struct model){.path = path, .name = path};
     static const struct config_keys keys = {.moe = {.experts = EXPERTS, .used = USED},
                                             .expert_every = 1};
     model->config = (struct config){.layers = LAYERS, .keys = &keys};
