@@ -37,6 +37,10 @@ _bmc_spec()
     --tools) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --chat-template) COMPREPLY=() ;;
     --chat-template-kwargs) COMPREPLY=() ;;
+    --reasoning) COMPREPLY=($(compgen -W 'hide show separate' -- "$cur")) ;;
+    --reasoning-budget) COMPREPLY=() ;;
+    --reasoning-budget-message) COMPREPLY=() ;;
+    --tool-choice) COMPREPLY=() ;;
     --temp) COMPREPLY=() ;;
     --top-k) COMPREPLY=() ;;
     --top-p) COMPREPLY=() ;;
@@ -101,7 +105,7 @@ _bmc_spec()
     --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --suffix --suffix-pool --lookup-corpus --recycle -k --draft-max --length-start --length-step --length-mod --length-limit --tree --dynamic --acceptance --record-acceptance --batch-knee --always --draft-kv -cd --draft-ctx-size --spec-sampling --simulate-acceptance --chat -i --interactive --session --system --tools --chat-template --chat-template-kwargs --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --jsonl -np --parallel --openai --unordered --lenient --prefix-cache-mb --logprobs --ragged --samples --budget --prefix-cache --load-kv --save-kv --prompt-cache --echo --ids -sp --special --stats --roofline --check-hash -q --quiet --kv --context-shift --keep --alloc --cache-type --cache-kld --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --parallelism --layers --micro-batches --no-config -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --suffix --suffix-pool --lookup-corpus --recycle -k --draft-max --length-start --length-step --length-mod --length-limit --tree --dynamic --acceptance --record-acceptance --batch-knee --always --draft-kv -cd --draft-ctx-size --spec-sampling --simulate-acceptance --chat -i --interactive --session --system --tools --chat-template --chat-template-kwargs --reasoning --reasoning-budget --reasoning-budget-message --tool-choice --no-parallel-tool-calls --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --jsonl -np --parallel --openai --unordered --lenient --prefix-cache-mb --logprobs --ragged --samples --budget --prefix-cache --load-kv --save-kv --prompt-cache --echo --ids -sp --special --stats --roofline --check-hash -q --quiet --kv --context-shift --keep --alloc --cache-type --cache-kld --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --parallelism --layers --micro-batches --no-config -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -79,8 +79,11 @@ struct gen_options {
     bool parse_special;    /* parse special tokens in chat messages */
     bool no_parse_special; /* do not parse special tokens in prompts and texts */
     const char *system, *chat_format;
-    const char *template_kwargs; /* JSON object; NULL: not given */
-    const char *tools;           /* path */
+    const char *template_kwargs;  /* JSON object; NULL: not given */
+    const char *tools;            /* path */
+    struct answer_options answer; /* budget, last_words and choice.single */
+    int reasoning;                /* -1: not given */
+    const char *tool_choice;      /* NULL: not given */
     bool render_chat;
     bool no_spec;
     int parallelism;      /* -1: not given */
@@ -269,17 +272,18 @@ void gen_note_ignored(const struct gen *gen, foreign_members ignored);
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
                     struct gen_request *request, struct err *err) MUST_USE;
 
-/* An answer as it is printed. With --tools it is divided: reasoning and text, each complete call as a line of JSON. {0}:
+/* An answer as it is printed. With --tools or --reasoning it is divided: reasoning and text, each complete call as a line of JSON. {0}:
  * nothing to release. */
 struct gen_answer {
     bool divides;
+    struct answer_plan plan; /* limits of reasoning, constraints on calls */
     struct tool_answer parts;
     size_t reasoning, content, calls; /* printed of the parts */
     bool line_start, after_call;
 };
 
 /* Begins the answer to a prompt that ends with this text; a former one is released. */
-int gen_answer_begin(const struct gen *gen, struct gen_answer *answer, struct gen_request *request,
+int gen_answer_begin(struct gen *gen, struct gen_answer *answer, struct gen_request *request,
                      const struct buf *prompt, struct err *err) MUST_USE;
 /* Append what is to be printed: of the next text, and at the end. */
 int gen_answer_add(struct gen_answer *answer, const char *text, size_t len, struct buf *out,

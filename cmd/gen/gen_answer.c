@@ -3,19 +3,32 @@
 
 #include <ctype.h>
 
-void gen_answer_release(struct gen_answer *a) { tool_answer_release(&a->parts); }
+void gen_answer_release(struct gen_answer *a)
+{
+    tool_answer_release(&a->parts);
+    answer_plan_release(&a->plan);
+}
 
-int gen_answer_begin(const struct gen *gen, struct gen_answer *a, struct gen_request *request,
+int gen_answer_begin(struct gen *gen, struct gen_answer *a, struct gen_request *request,
                      const struct buf *prompt, struct err *err)
 {
-    const struct tool_format *format = gen->tools ? chat_prompts_tools(&gen->serve.chat) : NULL;
-    tool_answer_release(&a->parts);
+    struct serve *serve = &gen->serve;
+    struct answer_options options = serve->options.answer;
+    const bool divides = gen->tools || options.reasoning != REASONING_AS_IS;
+    const struct tool_format *format = divides ? chat_prompts_tools(&serve->chat) : NULL;
+    gen_answer_release(a);
     *a = (struct gen_answer){.divides = format != NULL, .line_start = true};
+    options.tools = gen->tools;
+    if (answer_plan_make(&a->plan, &options, &serve->chat, serve->constraints, request->ids, request,
+                         err) < 0)
+        return -1;
     if (!format)
         return 0;
     request->keep_special = true; /* they may be what calls begin with */
-    return tool_answer_begin(&a->parts, format, gen->tools, serve_call_seed(request, 0),
-                             (struct slice){buf_text(prompt), prompt->len}, err);
+    const int rc = tool_answer_begin(&a->parts, format, gen->tools, serve_call_seed(request, 0),
+                                     (struct slice){buf_text(prompt), prompt->len}, err);
+    answer_plan_report(&a->plan, &a->parts);
+    return rc;
 }
 
 static int add_text(struct gen_answer *a, const struct buf *text, size_t *shown, struct buf *out,

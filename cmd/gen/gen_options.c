@@ -20,6 +20,8 @@ struct gen_options gen_defaults(void)
         .early_stopping = -1,
         .format = -1,
         .pooling = -1,
+        .answer = {.budget = GENERATE_NO_LIMIT},
+        .reasoning = -1,
         .parallelism = -1,
     };
 }
@@ -108,8 +110,9 @@ void usage_check(const struct usage *u, const struct usage_rule *rules, size_t n
             refuse_usage(u, &rules[i]);
 }
 
-#define JOBS        "score tokenize detokenize embed"
-#define CONSTRAINTS "json-schema grammar regex choice"
+#define JOBS         "score tokenize detokenize embed"
+#define ANSWER_PARTS "reasoning reasoning-budget tool-choice no-parallel-tool-calls"
+#define CONSTRAINTS  "json-schema grammar regex choice"
 
 static const struct usage_rule rules[] = {
     {"prompt @file prompt-ids", EXCLUSIVE, "",
@@ -122,6 +125,10 @@ static const struct usage_rule rules[] = {
     {"system parse-special tools", NEEDS, "chat jsonl", NULL},
     {"tools", EXCLUDES, "ids beams", "--tools prints text and calls: not with --ids and --beams"},
     {"chat-template chat-template-kwargs", NEEDS, "chat jsonl", NULL},
+    {ANSWER_PARTS, NEEDS, "chat jsonl", NULL},
+    {"reasoning-budget-message", NEEDS, "reasoning-budget jsonl", NULL},
+    {ANSWER_PARTS, EXCLUDES, "beams ids special render-chat " JOBS,
+     "reasoning and tool calls are parts of a text: not of --beams, --ids, --special and other jobs"},
     {"no-parse-special", EXCLUDES, "parse-special prompt-ids detokenize",
      "--no-parse-special goes with text, and not with --parse-special"},
     {"chat", EXCLUDES, "prompt-ids", "--chat needs a prompt as text, not --prompt-ids"},

@@ -37,6 +37,11 @@
     PATH("tools", NULL, "FILE", tools, "with --chat, functions that the model may call: a JSON list as the tools of OpenAI's requests; calls are printed as lines of JSON"), \
     ROW_CHAT_TEMPLATE, \
     ROW_TEMPLATE_KWARGS, \
+    CHOICE("reasoning", "HOW", reasoning, REASONING_FORMS, "what becomes of reasoning (thoughts) in answers, found by the chat template's markers: {} (before the answer, without the markers; with --jsonl as reasoning_content) (default: separate in conversations with tools and under --openai, else part of the text, as the model writes it)"), \
+    TOKENS_INT("reasoning-budget", NULL, answer.budget, -1, MANY, "tokens of reasoning in an answer, after which its end is forced; 0 ends it at once, -1 is no limit (default -1)"), \
+    TEXT("reasoning-budget-message", NULL, "TEXT", answer.last_words, "words with which reasoning ends when its budget is used up"), \
+    TEXT("tool-choice", NULL, "WHICH", tool_choice, "which tools are called: auto (the model decides), none, required (at least one call) or the name of one; calls have the parameters that their schemas allow (default auto)"), \
+    FLAG("no-parallel-tool-calls", NULL, answer.choice.single, "at most one tool call in an answer"), \
     FLAG("parse-special", NULL, parse_special, "with --chat, parse special tokens in messages (default: plain text)"),
 
 #define SAMPLING_OPT_REAL(field, min, max, name, arg, help)   REAL(name, arg, sampling.field, min, max, help),

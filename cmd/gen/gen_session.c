@@ -188,6 +188,21 @@ static int read_model_sampling(struct gen *gen, struct err *err)
     return 0;
 }
 
+/* What the options say of reasoning and tool calls. */
+static struct answer_options answer_options_of(const struct gen_options *o)
+{
+    struct answer_options answer = o->answer;
+    if (o->reasoning >= 0)
+        answer.reasoning = (enum reasoning_form)(REASONING_HIDE + o->reasoning);
+    if (o->tool_choice) {
+        const size_t kind = text_choice("auto|none|required", o->tool_choice);
+        answer.choice.kind = kind == SIZE_MAX ? TOOL_CHOICE_NAME : (enum tool_choice_kind)kind;
+        answer.choice.name = o->tool_choice;
+        answer.choice_given = true;
+    }
+    return answer;
+}
+
 static int fill_serve(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -216,6 +231,7 @@ static int fill_serve(struct gen *gen, struct err *err)
     to->parse_special_in_chat = o->parse_special;
     to->lenient = o->lenient;
     to->openai = o->openai;
+    to->answer = answer_options_of(o);
     serve->interrupted = &cli_interrupted;
     serve->save = o->save_kv || o->prompt_cache ? gen_save : NULL;
     serve->save_arg = gen;

@@ -84,7 +84,7 @@ struct program {
         *used_by;
 };
 
-enum { OPT_MAX = 128 }; /* maximum number of options of a program */
+enum { OPT_MAX = 192 }; /* maximum number of options of a program */
 
 /* Operands of the command line, and which options were given. */
 struct operands {

@@ -48,6 +48,7 @@ void line_queue_drop(struct line_queue *queue, struct request_line *line)
     json_decref(line->logprobs);
     buf_release(&line->text);
     free(line->lora_factor);
+    answer_plan_release(&line->plan);
     free(line->id);
     release_replay(line->replay);
     free(line);

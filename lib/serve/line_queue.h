@@ -37,6 +37,7 @@ struct request_line {
     /* Where it is served: */
     struct constraint *constraint; /* the request's own, or NULL */
     struct constraint_cache *constraints;
+    struct answer_plan plan;      /* limits of reasoning, constraints on calls */
     struct dry_breakers breakers; /* the request's own */
     float *lora_factor;           /* the request's own, or NULL */
     bool

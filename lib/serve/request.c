@@ -31,7 +31,10 @@ enum member_kind {
     CHOICES,
     FORMAT,
     ORDER,
-    ADAPTERS
+    ADAPTERS,
+    TOOL_CHOICE,
+    REASONING,
+    WORDS
 };
 
 struct member {
@@ -304,6 +307,42 @@ static int set_adapters(struct request *r, const struct given_member *given, str
     return set_value(r, given, err);
 }
 
+/* ---- reasoning and tool calls ---- */
+
+/* none, auto or required; or OpenAI's object with the name of a function. */
+static int set_tool_choice(struct request *r, const struct given_member *given, struct err *err)
+{
+    static const char kinds_of_choice[] = "auto|none|required";
+    const json_t *function = json_object_get(given->value, "function");
+    const char *text = json_string_value(given->value),
+               *name = json_string_value(json_object_get(function ? function : given->value, "name"));
+    const size_t kind = text ? text_choice(kinds_of_choice, text) : TOOL_CHOICE_NAME;
+    if (kind == SIZE_MAX || (!text && !name))
+        return refuse_value(given, err);
+    r->answer.choice.kind = (enum tool_choice_kind)kind;
+    r->answer.choice.name = name;
+    r->answer.choice_given = true;
+    return 0;
+}
+
+static int set_reasoning(struct request *r, const struct given_member *given, struct err *err)
+{
+    const size_t form = text_choice(REASONING_FORMS, json_string_value(given->value));
+    if (form == SIZE_MAX)
+        return refuse_value(given, err);
+    r->answer.reasoning = (enum reasoning_form)(REASONING_HIDE + form);
+    return 0;
+}
+
+static int set_words(struct request *r, const struct given_member *given, struct err *err)
+{
+    const char *text = json_string_value(given->value);
+    if (strlen(text) != json_string_length(given->value))
+        return err_set(err, "\"%s\" holds a zero character", given->name);
+    *(const char **)((char *)r + given->member->at) = text;
+    return 0;
+}
+
 /* ---- constraints ---- */
 
 /* Sets the request's constraint; a request has at most one. */
@@ -426,6 +465,10 @@ static const struct {
     [FORMAT] = {MAPS, "an object with type", set_format},
     [ORDER] = {LISTS, "a list of names of samplers", set_order},
     [ADAPTERS] = {LISTS | STRINGS | NUMBERS, "a list of adapters", set_adapters},
+    [TOOL_CHOICE] = {MAPS | STRINGS, "auto, none, required, or an object with a function's name",
+                     set_tool_choice},
+    [REASONING] = {STRINGS, "hide, show or separate", set_reasoning},
+    [WORDS] = {STRINGS, "a string", set_words},
 };
 
 static void describe_member(const struct member *member, char *text, size_t size)
@@ -477,6 +520,11 @@ static const struct member members[] = {
     {{"ids", "prompt_ids", "prompt_token_ids"}, IDS, 0, 0, AT(ids)},
     {{"messages"}, TURNS, 0, 0, AT(messages)},
     {{"tools"}, OBJECTS, 0, 0, AT(tools)},
+    {{"tool_choice"}, TOOL_CHOICE, 0, 0, AT(answer)},
+    {{"parallel_tool_calls"}, BOOL, 0, 0, AT(parallel_tool_calls)},
+    {{"reasoning"}, REASONING, 0, 0, AT(answer)},
+    {{"reasoning_budget", "thinking_budget"}, COUNT, -1, MANY, AT(answer.budget)},
+    {{"reasoning_budget_message"}, WORDS, 0, 0, AT(answer.last_words)},
     {{"documents"}, OBJECTS, 0, 0, AT(documents)},
     {{"add_generation_prompt"}, BOOL, 0, 0, AT(add_generation_prompt)},
     {{"continue_final_message"}, BOOL, 0, 0, AT(continue_final_message)},
@@ -838,9 +886,11 @@ int request_apply(struct request *r, struct err *err)
             err, "\"continue_final_message\" and \"add_generation_prompt\" are both true: an answer "
                  "is either continued or begun");
     r->gen.keep_special = !r->skip_special;
-    r->no_tools = is_text(json_object_get(r->root, "tool_choice"), "none");
+    r->no_tools = r->answer.choice.kind == TOOL_CHOICE_NONE;
     if (r->no_tools)
         r->tools = NULL;
+    if (r->parallel_tool_calls)
+        r->answer.choice.single = json_is_false(r->parallel_tool_calls);
     r->gen.sampling = &r->sampling;
     return r->sampling.mirostat == 1 ? err_set(err, "\"mirostat\" is 1: version 2 is implemented") : 0;
 }

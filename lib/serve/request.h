@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "decode/gen_types.h"
+#include "serve/answer_plan.h"
 #include "serve/foreign_members.h"
 #include "text/constrain/constraint.h"
 #include "text/ids.h"
@@ -35,6 +36,8 @@ struct request {
     const json_t *tools, *documents, *add_generation_prompt, *template_variables;
     bool no_tools;                        /* the model is not to call any */
     const json_t *continue_final_message; /* boolean */
+    const json_t *parallel_tool_calls;    /* boolean */
+    struct answer_options answer;         /* reasoning and tool calls; the caller sets the defaults */
     const json_t *lora;          /* adapters in use: a name, or a list of names, numbers and objects */
     const json_t *cancel;        /* id of the requests to cancel: any JSON */
     const json_t *parse_special; /* boolean: parse special tokens spelled in the prompt */

@@ -252,9 +252,11 @@ static int begin_parts(struct choice *choice, struct err *err)
     if (!line->tools)
         return 0;
     choice->said.parts = &choice->parts;
-    return tool_answer_begin(&choice->parts, line->tools, line->request.tools,
-                             serve_call_seed(&choice->gen, choice->index),
-                             (struct slice){buf_text(&line->prompt_text), line->prompt_text.len}, err);
+    const int rc = tool_answer_begin(
+        &choice->parts, line->tools, line->request.tools, serve_call_seed(&choice->gen, choice->index),
+        (struct slice){buf_text(&line->prompt_text), line->prompt_text.len}, err);
+    answer_plan_report(&line->plan, &choice->parts);
+    return rc;
 }
 
 /* Makes the choices of a request that has been read; each has its stream of random numbers, the first one
@@ -324,6 +326,7 @@ static int read_settings(const struct serve *serve, struct request_line *line,
     request->gen.line = serve->options.service ? GENERATE_NO_LINE : line->number;
     request->gen.stream = line->number;
     request->gen.cancelled = cancelled ? cancelled : &line->cancelled;
+    request->answer = serve->options.answer;
     if ((serve->snapshot ? read_origin(serve, line, err)
                          : resume_sampling(&serve->options.given, sampling_defaults_of(serve, request),
                                            NULL, 0, &request->sampling, err)) < 0)
@@ -353,10 +356,18 @@ int request_line_prepare(struct line_queue *queue, struct request_line *line,
         request_set_prompt(request, input->prompt);
     if (!json_object_get(request->root, "tools") && !request->no_tools)
         request->tools = serve->options.tools;
-    line->divides =
-        line_queue_is_openai(queue, line) || (!queue->io->take && json_array_size(request->tools));
-    if (read_prompt(serve, line, err) < 0)
+    request->answer.tools = request->tools;
+    line->divides = line_queue_is_openai(queue, line) ||
+                    (!queue->io->take &&
+                     (json_array_size(request->tools) || request->answer.reasoning != REASONING_AS_IS));
+    if (read_prompt(serve, line, err) < 0 ||
+        answer_plan_make(&line->plan, &request->answer, &serve->chat, serve->constraints, &line->prompt,
+                         &request->gen, err) < 0)
         return -1;
+    if (serve->watch && request->gen.markers && (request->gen.constraint || line->plan.close.len))
+        return err_set(err,
+                       "receipts have neither reasoning budgets nor constraints on tool calls: set "
+                       "tool_choice to none");
     request_drop_prompt(request);
     return make_choices(line, err);
 }

@@ -10,6 +10,7 @@ int serve_open(struct serve *serve, const struct model *model,
     const struct sampler_options defaults = sampling_defaults();
     *serve = (struct serve){
         .options = {.request = {.n = GENERATE_NO_LIMIT},
+                    .answer = {.budget = GENERATE_NO_LIMIT},
                     .parse_special = true,
                     .most_tokens = GENERATE_NO_LIMIT,
                     .given = {.sampling = sampling_not_given()},

@@ -25,6 +25,7 @@ struct serve_options {
      * drawn for requests without one, unless the run has one. */
     bool service;
     size_t most_tokens;              /* that a request may ask for; GENERATE_NO_LIMIT */
+    struct answer_options answer;    /* reasoning and tool calls */
     struct given_settings given;     /* sampling settings and seed that the user gave */
     const json_t *tools;             /* of conversations that have none; or NULL */
     struct sampler_options sampling; /* sampling settings of the run */

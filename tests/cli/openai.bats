@@ -182,7 +182,7 @@ openai_requests() {
     # One note for the run, and the line that counts failures.
     assert_equal "$(wc -l <<<"$stderr")" 2
     assert_equal "$(head -n 1 <<<"$stderr" | grep -oE '[:,] [a-z_]+ \(' | tr -d ':,( ' | sort | paste -sd ' ')" \
-        'best_of echo function_call metadata modalities model parallel_tool_calls prediction prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier service_tier store stream_options tool_choice user'
+        'best_of echo function_call metadata modalities model prediction prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier service_tier store stream_options user'
 }
 
 @test "members without effect are said once; what is inside members is checked, too" {

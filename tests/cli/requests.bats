@@ -243,14 +243,14 @@ errors_of() { jq -r '.error | sub("^line [0-9]+: "; "")' <<<"$output"; }
 
 @test "an unknown member: a suggestion only of a similar name, and a refusal of members of other servers" {
     jq -nc '{ids: [5], Temperature: 1}, {ids: [5], TOPK: 1}, {ids: [5], whatever: 1}, {ids: [5], xy: 1},
-        {ids: [5], modell: "m"}, {ids: [5], tool_choice: "required"}' >in
+        {ids: [5], modell: "m"}, {ids: [5], functions: []}' >in
     some_fail 6 6 jsonl -n 1 -f in
     assert_equal "$(errors_of)" 'unknown member "Temperature"; did you mean "temperature"? (--lenient ignores unknown ones)
 unknown member "TOPK"; did you mean "top_k"? (--lenient ignores unknown ones)
 unknown member "whatever" (--lenient ignores unknown ones)
 unknown member "xy" (--lenient ignores unknown ones)
 unknown member "modell" (--lenient ignores unknown ones)
-"tool_choice" is not supported: give "auto" or "none", as the model decides; json_schema forces a form (--lenient ignores it)'
+"functions" is not supported: give tools instead (--lenient ignores it)'
 }
 
 @test "a byte order mark is skipped, values that are not objects are errors, 2.0 is a whole number" {

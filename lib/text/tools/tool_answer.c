@@ -11,12 +11,35 @@ static json_t *call_json(const char *id, const char *name, const char *arguments
                         0, err);
 }
 
+/* Adds reasoning to where it belongs. */
+static int add_reasoning(struct tool_answer *c, const struct tool_event *event, struct err *err)
+{
+    if (c->hides_reasoning)
+        return 0;
+    if (!c->before_reasoning)
+        return buf_add(&c->reasoning, event->text, event->len, err);
+    if (!c->in_reasoning && buf_addf(&c->content, err, "%s\n", c->before_reasoning) < 0)
+        return -1;
+    c->in_reasoning = true;
+    return buf_add(&c->content, event->text, event->len, err);
+}
+
+/* Ends reasoning that is content, before what follows. */
+static int leave_reasoning(struct tool_answer *c, struct err *err)
+{
+    const bool was_in = c->in_reasoning;
+    c->in_reasoning = false;
+    return was_in ? buf_addf(&c->content, err, "\n%s\n\n", c->after_reasoning) : 0;
+}
+
 static int collect(void *arg, const struct tool_event *event, struct err *err)
 {
     struct tool_answer *c = arg;
+    if (event->kind != TOOL_EVENT_REASONING && leave_reasoning(c, err) < 0)
+        return -1;
     switch (event->kind) {
     case TOOL_EVENT_TEXT: return buf_add(&c->content, event->text, event->len, err);
-    case TOOL_EVENT_REASONING: return buf_add(&c->reasoning, event->text, event->len, err);
+    case TOOL_EVENT_REASONING: return add_reasoning(c, event, err);
     case TOOL_EVENT_ARGUMENTS: return buf_add(&c->arguments, event->text, event->len, err);
     case TOOL_EVENT_CALL:
     case TOOL_EVENT_VOID: buf_clear(&c->arguments); return 0;
@@ -48,7 +71,7 @@ int tool_answer_add(struct tool_answer *answer, struct slice text, struct err *e
 
 int tool_answer_end(struct tool_answer *answer, bool truncated, struct err *err)
 {
-    return tool_parser_end(&answer->parser, truncated, err);
+    return tool_parser_end(&answer->parser, truncated, err) < 0 ? -1 : leave_reasoning(answer, err);
 }
 
 void tool_answer_release(struct tool_answer *answer)

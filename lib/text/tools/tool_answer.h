@@ -9,6 +9,11 @@ struct tool_answer {
         calls; /* list of {"id", "type": "function", "function": {"name", "arguments"}}: complete ones; NULL: none */
     struct tool_parser parser;
     struct buf arguments; /* of the call that is not complete */
+    /* Set after tool_answer_begin(): reasoning is left out; or it is content, between these texts, borrowed, on lines of
+     * their own. */
+    bool hides_reasoning;
+    const char *before_reasoning, *after_reasoning; /* NULL: it is not content */
+    bool in_reasoning;
 };
 
 /* Read an answer to a prompt in pieces; the format and the tools are borrowed, and the struct must not move. Without tools

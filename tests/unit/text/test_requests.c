@@ -43,6 +43,8 @@ static const char *value_for(const char *expected)
         {"an object with type", "{\"type\": \"json_object\"}"},
         {"an object of", "{\"3\": -1.5, \"4\": false}"},
         {"an object", "{\"x\": 1}"},
+        {"auto, none, required", "{\"type\": \"function\", \"function\": {\"name\": \"f\"}}"},
+        {"hide, show or separate", "\"show\""},
     };
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         if (strncmp(expected, values[i][0], strlen(values[i][0])) == 0)
@@ -66,7 +68,8 @@ static void describe_request(const struct request *r, char *text, size_t size)
                     json_dumps(r->cancel, JSON_ENCODE_ANY),
                     json_dumps(r->lora, JSON_ENCODE_ANY),
                     json_dumps(r->prompt_ids, JSON_ENCODE_ANY),
-                    json_dumps(r->continue_final_message, JSON_ENCODE_ANY)};
+                    json_dumps(r->continue_final_message, JSON_ENCODE_ANY),
+                    json_dumps(r->parallel_tool_calls, JSON_ENCODE_ANY)};
     const struct sampler_options *s = &r->sampling;
     int at = 0;
     for (size_t i = 6; i < ARRAY_LEN(json); i++)
@@ -78,6 +81,9 @@ static void describe_request(const struct request *r, char *text, size_t size)
         (unsigned long long)r->gen.seed, r->gen.ignore_eos, r->gen.logprobs, r->gen.prompt_logprobs);
     at += snprintf(text + at, size - (size_t)at, " %d %d %d %zu choices %zu", r->stream,
                    r->gen.keep_special, r->openai_logprobs, r->top_logprobs, r->n_choices);
+    at += snprintf(text + at, size - (size_t)at, " answer %d %s %d %zu %s", r->answer.choice.kind,
+                   r->answer.choice.name ? r->answer.choice.name : "-", r->answer.reasoning,
+                   r->answer.budget, r->answer.last_words ? r->answer.last_words : "-");
     if (r->constraint_given)
         at += snprintf(text + at, size - (size_t)at, " constraint %d %s", r->constraint,
                        buf_text(&r->constraint_text));
