@@ -4,9 +4,10 @@
  *   eager_products SEQUENCES KV_HEADS G D ROUNDS
  *
  * For lengths of 256 to 1536 entries prints, of scores and of values, milliseconds of creating the product's primitive and of
- * executing it, and their ratio; then how much longer executing takes where the entries are the first ones of 2,048, and
- * where they are one sequence's at a time. Medians of rounds with another length each, since a length that was had before
- * needs no new primitive. */
+ * executing it, and their ratio; then how much longer executing takes where the entries are the first ones of 2,048, where
+ * they are one sequence's at a time, and where they are stored [sequence][entry][head][D] and [entry][sequence][head][D] instead
+ * of [sequence][head][entry][D] (segment paper, figure 6: G query tokens are beams). Medians of rounds with another length
+ * each, since a length that was had before needs no new primitive. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,8 +21,19 @@ enum { MOST = 2048 };
 
 static size_t sequences, heads, gqa, d, rounds;
 
-/* The product of queries with the keys of n entries per head, or of scores with values; `stored` entries are. */
-static struct eager_product product_of(bool keys, size_t sequences_at_once, size_t n, size_t stored)
+/* Elements between entries, heads and sequences. */
+struct order {
+    size_t entry, head, sequence;
+};
+
+static struct order by_head(size_t entries)
+{
+    return (struct order){d, entries * d, heads * entries * d};
+}
+
+/* The product of queries with the keys of n entries per head, or of scores with values. */
+static struct eager_product product_of(bool keys, size_t sequences_at_once, size_t n,
+                                       struct order order)
 {
     const size_t queries[] = {heads * gqa * d, gqa * d}, scores[] = {heads * gqa * n, gqa * n},
                  *a = keys ? queries : scores, *c = keys ? scores : queries;
@@ -31,10 +43,10 @@ static struct eager_product product_of(bool keys, size_t sequences_at_once, size
                                   .transposed = keys,
                                   .batch = {sequences_at_once, heads},
                                   .a_row = keys ? d : n,
-                                  .b_row = d,
+                                  .b_row = order.entry,
                                   .c_row = keys ? n : d,
                                   .a_step = {a[0], a[1]},
-                                  .b_step = {heads * stored * d, stored * d},
+                                  .b_step = {order.sequence, order.head},
                                   .c_step = {c[0], c[1]}};
 }
 
@@ -51,28 +63,36 @@ static double execute_ms(const struct eager_product *p, float *c, const float *a
 
 static double created_ms(double since) { return onednn_counts().primitive_ms - since; }
 
+enum { WHOLE, FIRST, SINGLE, BATCH_FIRST, SEQUENCE_FIRST, WAYS };
+
 static void measure(bool keys, size_t n, float *small, float *large, const float *cache)
 {
-    double creation[MAX_ROUNDS], execution[MAX_ROUNDS], strided[MAX_ROUNDS], single[MAX_ROUNDS],
-        ratio[MAX_ROUNDS];
+    double creation[MAX_ROUNDS], execution[MAX_ROUNDS], created[MAX_ROUNDS], over[WAYS][MAX_ROUNDS];
     float *a = keys ? small : large, *c = keys ? large : small;
     for (size_t i = 0; i < rounds; i++) {
-        const struct eager_product whole = product_of(keys, sequences, n - i, n - i),
-                                   first = product_of(keys, sequences, n - i, MOST),
-                                   one = product_of(keys, 1, n - i, n - i);
+        const size_t now = n - i, width = heads * d;
+        const struct eager_product way[WAYS] = {
+            [WHOLE] = product_of(keys, sequences, now, by_head(now)),
+            [FIRST] = product_of(keys, sequences, now, by_head(MOST)),
+            [SINGLE] = product_of(keys, 1, now, by_head(now)),
+            [BATCH_FIRST] = product_of(keys, sequences, now, (struct order){width, d, now * width}),
+            [SEQUENCE_FIRST] =
+                product_of(keys, sequences, now, (struct order){sequences * width, d, width})};
         const double before = onednn_counts().primitive_ms;
-        execute_ms(&whole, c, a, cache);
+        execute_ms(&way[WHOLE], c, a, cache);
         creation[i] = created_ms(before);
-        execute_ms(&first, c, a, cache);
-        execute_ms(&one, c, a, cache);
-        execution[i] = execute_ms(&whole, c, a, cache);
-        ratio[i] = creation[i] / execution[i];
-        strided[i] = execute_ms(&first, c, a, cache) / execution[i];
-        single[i] = execute_ms(&one, c, a, cache) / execution[i];
+        for (size_t w = FIRST; w < WAYS; w++)
+            execute_ms(&way[w], c, a, cache);
+        execution[i] = execute_ms(&way[WHOLE], c, a, cache);
+        created[i] = creation[i] / execution[i];
+        for (size_t w = FIRST; w < WAYS; w++)
+            over[w][i] = execute_ms(&way[w], c, a, cache) / execution[i];
     }
-    printf("%zu %s %.3f %.3f %.2f %.2f %.2f\n", n, keys ? "scores" : "values", median(creation, rounds),
-           median(execution, rounds), median(ratio, rounds), median(strided, rounds),
-           median(single, rounds));
+    printf("%zu %s %.3f %.3f %.2f", n, keys ? "scores" : "values", median(creation, rounds),
+           median(execution, rounds), median(created, rounds));
+    for (size_t w = FIRST; w < WAYS; w++)
+        printf(" %.2f", median(over[w], rounds));
+    printf("\n");
 }
 
 int main(int argc, char **argv)

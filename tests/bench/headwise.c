@@ -130,12 +130,12 @@ int main(int argc, char **argv)
     struct kv *kv = NULL;
     if (argc < 6 || argc > 8)
         return 2;
-    const size_t rows = strtoull(argv[1], NULL, 10);
-    const struct setting set = {rows, HEADS, strtoull(argv[5], NULL, 10),
-                                argc == 8 ? strtoull(argv[7], NULL, 10) : 1,
+    const size_t rows = strtoull(argv[1], NULL, 10), steps = strtoull(argv[5], NULL, 10),
+                 queries = argc == 8 ? strtoull(argv[7], NULL, 10) : 1;
+    const struct setting set = {rows, HEADS, steps, queries,
                                 kv_shape_uniform(strtoull(argv[2], NULL, 10),
                                                  (struct kv_sizes){.kv_heads = KV_HEADS, .head_dim = D},
-                                                 rows + CHUNK, DTYPE_BF16)};
+                                                 rows + size_max(CHUNK, steps * queries), DTYPE_BF16)};
     kernels_setup();
     threads_set((int)strtoul(argv[4], NULL, 10));
     const bool some_sparse = argc > 6 && strcmp(argv[6], "-") != 0;

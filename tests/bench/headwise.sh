@@ -10,8 +10,8 @@
 #   DIR     folder of the file (/var/tmp)
 #   PARTS   of the output ("times memory streaming loss")
 #
-# Then every second head is a streaming head (table 14): time and bytes; and their effect on
-# log-probabilities of grimm, with lists made by bmc-prof heads from one story, scored on others.
+# Then every second head is a streaming head (table 14): time of a decode step and of CHUNK (512) tokens of a prompt,
+# and bytes; and their effect on log-probabilities of grimm, with lists made by bmc-prof heads from one story, scored on others.
 set -eu
 SHAPE=llama-3-8b
 . "$(dirname "$0")/lib.sh"
@@ -22,8 +22,8 @@ headwise=$(driver headwise)
 row=$((2 * 128 * 2))  # bytes of K and V of a head
 spare=$((8 << 20))    # entries in transit to the file, of a layer
 
-# measure DEPTH LAYERS MORE_OF_THE_OPTION [HEADS]
-measure() { "$headwise" "$1" "$2" "headwise:dir=$dir,$3" "$threads" "$rounds" ${4:+"$4"}; }
+# measure DEPTH LAYERS MORE_OF_THE_OPTION [HEADS [QUERIES]]
+measure() { "$headwise" "$1" "$2" "headwise:dir=$dir,$3" "$threads" "$rounds" ${4:+"$4"} ${5:+"$5"}; }
 
 # ram_of DEPTH LAYERS GROUP: two buffers, and the entries of long steps
 ram_of() { echo "ram=$((2 * $3 * ($1 + 512) * row + $2 * spare)),group=$3"; }
@@ -73,15 +73,18 @@ done
 
 { echo "sink 4"; echo "recent 256"; for head in 0 2 4 6; do echo "0 $head"; done; } >"$work/half"
 part streaming && for depth in $depths; do
+    chunk=${CHUNK:-512}
     printf '\n%s entries of a layer, every second head streaming (4 attention sinks, last 256 positions):\n\n' "$depth"
-    echo "| cache | ms per step | with streaming heads | ratio | MiB resident | with streaming heads |"
-    echo "| --- | --- | --- | --- | --- | --- |"
-    for where in "memory ram=$((2 * depth * 8 * row))" "file $(ram_of "$depth" 1 1)"; do
+    echo "| cache | tokens | ms | with streaming heads | ratio | MiB resident | with streaming heads |"
+    echo "| --- | --- | --- | --- | --- | --- | --- |"
+    for where in "memory ram=$((2 * (depth + chunk) * 8 * row))" "file $(ram_of "$depth" 1 1)"; do
         option=${where#* }
-        { measure "$depth" 1 "$option"; measure "$depth" 1 "$option" "$work/half"; } | jq -rs --arg where "${where%% *}" '
-            def r: . * 100 | round / 100; def mib: . / 1048576 | r;
-            "| \($where) | \(.[0].step_ms | r) | \(.[1].step_ms | r) | \(.[1].step_ms / .[0].step_ms | r) | " +
-            "\(.[0].measured | mib) | \(.[1].measured | mib) |"'
+        for tokens in 1 $chunk; do
+            { measure "$depth" 1 "$option" - $tokens; measure "$depth" 1 "$option" "$work/half" $tokens; } | jq -rs --arg where "${where%% *}" '
+                def r: . * 100 | round / 100; def mib: . / 1048576 | r;
+                "| \($where) | \(.[0].queries) | \(.[0].step_ms | r) | \(.[1].step_ms | r) | \(.[1].step_ms / .[0].step_ms | r) | " +
+                "\(.[0].measured | mib) | \(.[1].measured | mib) |"'
+        done
     done
 done
 

@@ -7,7 +7,8 @@
 #            MEMORY_GB (24), weights in bf16: arithmetic, which headwise.sh compares with the
 #            system's figures
 #   DEPTHS   entries ("32768 131072") of four layers of llama-3-8b, attended in a decode step by
-#            groups of SIZES ("8 4 2 1");
+#            groups of SIZES ("8 4 2 1"; auto: of as many heads as the cache chooses), each with the least memory that it needs, or
+#            all with RAM bytes: "-" where that is too little;
 #            PROMPTS ("2048 8192") are computed over two layers, with random weights
 #   DIR      folder of the file (/var/tmp): 16 KiB per entry
 set -eu
@@ -37,16 +38,16 @@ done
 
 headwise=$(driver headwise)
 row=$((2 * 128 * 2)) spare=$((8 << 20))
-ram_of() { echo "ram=$((2 * $2 * ($1 + 512) * row + spare)),group=$2"; } # two buffers, and the entries of long steps
+ram_of() { echo "ram=${RAM:-$((2 * $2 * ($1 + 512) * row + spare))},group=$2"; } # two buffers, and the entries of long steps
 
-printf '\nA decode step of four layers of %s, ms per layer (in memory: MiB):\n\n' "$shape"
+printf '\nA decode step of four layers of %s, ms per layer (in memory: MiB; heads per group):\n\n' "$shape"
 echo "| entries | in memory |$(for size in $sizes; do printf ' %s heads per group |' "$size"; done)"
 echo "| --- | --- |$(for size in $sizes; do printf ' --- |'; done)"
 for depth in $depths; do
     printf '| %s |' "$depth"
     for option in "ram=$((2 * depth * 32 * row))" $(for size in $sizes; do ram_of "$depth" "$size"; done); do
-        "$headwise" "$depth" 4 "headwise:dir=$dir,$option" "$threads" "$rounds" |
-            jq -j 'def r: . * 10 | round / 10; " \(.step_ms / 4 | r) (\(.measured / 1048576 | round)) |"'
+        step=$("$headwise" "$depth" 4 "headwise:dir=$dir,$option" "$threads" "$rounds") || { printf ' - |' && continue; }
+        echo "$step" | jq -j 'def r: . * 10 | round / 10; " \(.step_ms / 4 | r) (\(.measured / 1048576 | round); \(if .group == 0 then "all" else .group end)) |"'
     done
     echo
 done

@@ -1,22 +1,19 @@
 #!/bin/sh
 # Needle-in-a-haystack and multi-key retrieval over the model of tests/fixtures/needle (made by make_needle.py), with the
-# whole cache in memory, with all heads offloaded, with retrieval heads only, and with the context cut to what memory
-# holds: HeadInfer paper, figures 6 and 7, tables 1, 2, 8 and 9, in form. A line of JSON per question.
+# whole cache in memory, with all heads offloaded, and with the context cut to what memory holds: HeadInfer paper, figure 6,
+# tables 1, 2, 8 and 9, in form. A line of JSON per question.
 #
 #   LENGTHS  contexts in tokens ("1024 4096 16000")
 #   NEEDLES  of a context, one for each depth from 0 to 100 % (11)
 #   SEEDS    contexts of each length ("1 2")
-#   WAYS     "standard headinfer streaming opposite evicted truncated": the whole cache; headwise with two buffers
-#            of one head; half of the heads streaming, chosen by bmc-prof heads from another context; the same number,
-#            but those with the highest scores; a streaming cache in all heads; the last tokens that the memory of headinfer
-#            holds as a standard cache
-#   RECENT   window of streaming heads (256), beside 4 attention sinks
+#   WAYS     "standard headinfer truncated": the whole cache; headwise with two buffers of one head; the last tokens that the
+#            memory of headinfer holds as a standard cache
 #   DIR      folder of the file (/var/tmp)
 #   BMC_BIN, THREADS
 set -eu
 export BMC_CONFIG=none # no defaults of this account
 cd "$(dirname "$0")/../.."
-bin=${BMC_BIN:-bin} threads=${THREADS:-$(nproc)} needles=${NEEDLES:-11} recent=${RECENT:-256} dir=${DIR:-/var/tmp}
+bin=${BMC_BIN:-bin} threads=${THREADS:-$(nproc)} needles=${NEEDLES:-11} dir=${DIR:-/var/tmp}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-needle.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
@@ -26,17 +23,11 @@ fail() {
 }
 "$bin"/bmc-convert -q tests/fixtures/needle -o "$work/needle.bmc" 2>"$work/error" || fail "$(head -n 1 "$work/error")"
 
-# context LENGTH SEED: $work/context, ids; $work/needles, lines "DEPTH KEY VALUE VALUE VALUE"; $work/text, the same as words
+# context LENGTH SEED: $work/context, ids; $work/needles, lines "DEPTH KEY VALUE VALUE VALUE"
 context() {
     awk -v length_="$1" -v seed="$2" -v needles="$needles" -v work="$work" '
         function draw(n) { state = (state * 1103515245 + 12345) % 2147483648; return int(state / 65536) % n }
-        function word(id,    first) {
-            if (id < 4) return id == 2 ? "needle" : id == 3 ? "ask" : ""
-            first = id < 68 ? "k" : id < 196 ? "v" : "h"
-            id -= id < 68 ? 4 : id < 196 ? 68 : 196
-            return first sprintf("%c%c", 97 + int(id / 16), 97 + id % 16)
-        }
-        function put(id) { ids = ids (n++ ? "," : "") id; if (id > 1) text = text (n > 2 ? " " : "") word(id) }
+        function put(id) { ids = ids (n++ ? "," : "") id }
         BEGIN {
             state = seed * 7919 + 17
             for (i = 0; i < 128; i++) { value[i] = 68 + i; if (i < 64) key[i] = 4 + i }
@@ -51,7 +42,7 @@ context() {
                 print (needles > 1 ? i / (needles - 1) : 0.5), key[i], value[3 * i], value[3 * i + 1], value[3 * i + 2] >(work "/needles")
             }
             while (h < hay) { put(196 + draw(128)); h++ }
-            print "[" ids "]" >(work "/context"); print text >(work "/text")
+            print "[" ids "]" >(work "/context")
         }'
 }
 
@@ -72,15 +63,6 @@ ask() {
 
 entry=128 # bytes of K and V of a head: 32 in bf16
 for length in ${LENGTHS:-1024 4096 16000}; do
-    case " ${WAYS:-standard headinfer} " in *" streaming "* | *" opposite "*)
-        context "$length" 99
-        "$bin"/bmc-prof heads -m "$work/needle.bmc" -f "$work/text" -N "$length" --recent "$recent" --sparsity 0.5 -o "$work/streaming" -t "$threads" --format json \
-            >"$work/rows" 2>"$work/error" || fail "$(head -n 1 "$work/error")"
-        jq -r --argjson recent "$recent" '"sink 4", "recent \($recent)", (.rows | (map(select(.sparse | not)) | length) as $n | sort_by(.score)[:$n][] | "\(.layer) \(.head)")' \
-            "$work/rows" >"$work/opposite"
-        ;;
-    esac
-    printf 'sink 4\nrecent %s\n' "$recent" >"$work/evicted"
     for seed in ${SEEDS:-1 2}; do
         context "$length" "$seed"
         ram=$((2 * (length + 600) * entry + (4 << 20)))
@@ -93,7 +75,6 @@ for length in ${LENGTHS:-1024 4096 16000}; do
                 cut=$((ram / (8 * entry)))
                 ask truncated "$length" "$seed" --kv bmc
                 ;;
-            streaming | opposite | evicted) ask "$way" "$length" "$seed" --kv headwise --retrieval-heads "$work/$way" ;;
             *) fail "WAYS: $way: no such way" ;;
             esac
         done

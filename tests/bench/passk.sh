@@ -16,6 +16,8 @@
 #   TOP_P, SEED   (0.95, 0)
 #   N             tokens per sample (256)
 #   LIMIT         tasks (all)
+#   STRIP         1: prompts end before their last newline, since few tokenizers have a token boundary between it and the
+#                 indentation that follows
 #   K             of pass@k ("1"), as "1 10"
 #   SAMPLES_FROM  take the samples from this file instead: objects with task_id, completion and,
 #                 optionally, mean_logprob; or `canonical`: the problems' own solutions
@@ -76,7 +78,7 @@ generate() {
     temp=$1 batch=$2
     shift 2
     while IFS= read -r problem; do
-        printf '%s' "$problem" | jq -j '.prompt + "\n"' >"$work/prompt" # the last newline of a file is dropped
+        printf '%s' "$problem" | jq -j --arg strip "${STRIP:-0}" '(if $strip == "1" then .prompt | sub("\\s+$"; "") else .prompt end) + "\n"' >"$work/prompt" # the last newline of a file is dropped
         if ! "$bin"/bmc-spec -q --no-parse-special -f "$work/prompt" --samples "$batch" -n "$n" --temp "$temp" --top-p "${TOP_P:-0.95}" --seed "${SEED:-0}" "$@" \
             >"$work/answers" 2>"$work/error"; then
             grep -q 'answers was finished in time' "$work/error" || fail "$(head -n 1 "$work/error")"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Needles in prose, and other synthetic tasks of Ruler, by real models: the share of right answers with the whole cache, and with
 # shares of the heads streaming that bmc-prof heads chose by its own text, or by ordinary text. A line of JSON per
-# question on standard output, a line "MODEL TASK WAY FOUND of ALL" per way on standard error; FOUND counts parts of answers.
+# question, with the hash of the way's logits, on standard output, a line "MODEL TASK WAY FOUND of ALL" per way on standard error; FOUND counts parts of answers.
 #
 #   sh tests/bench/retrieval.sh MODEL.gguf|MODEL.bmc ..
 #
@@ -12,7 +12,8 @@
 #            ("0 13 26 39 52 65")
 #   WAYS     "full own:0.5 text:0.5": the whole cache; that share of the heads streaming, chosen by bmc-prof heads
 #            without a text, or with the last 12,000 characters of TEXT; and headwise: head by head from a file; evicted: all
-#            heads streaming (StreamingLLM); cache:TYPE: the whole cache in that type; kv:POLICY
+#            heads streaming (StreamingLLM); cache:TYPE: the whole cache in that type; kv:POLICY; h2o:SHARE: that share of the entries,
+#            by h2o.py (PYTHON, models of GGUF files)
 #   RECENT   window of streaming heads (256), beside 4 attention sinks
 #   TEXT     English prose, in paragraphs (/usr/share/common-licenses/GPL-3)
 #   BMC_BIN, THREADS
@@ -100,7 +101,7 @@ for model; do
         jq -Rc --argjson n $n 'split("\t") | {id: .[2], prompt: ("\"" + .[3] + "\"" | fromjson), n: $n}' "$work/prompts" >"$work/in"
         for way in ${WAYS:-full own:0.5 text:0.5}; do
             case $way in
-            full) set -- --kv bmc ;;
+            full | h2o:*) set -- --kv bmc ;;
             headwise) set -- --kv headwise:group=1 ;;
             cache:*) set -- --kv bmc --cache-type "${way#*:}" ;;
             kv:*) set -- --kv "${way#*:}" ;;
@@ -114,12 +115,21 @@ for model; do
                 ;;
             *) fail "WAYS: $way: no such way" ;;
             esac
-            "$bin"/bmc-gen -q -m "$work/model" --jsonl -np 1 -t "$threads" --temp 0 --profile none -f "$work/in" "$@" >"$work/out" 2>"$work/error" ||
-                fail "$(head -n 1 "$work/error")"
-            jq -nc --arg model "${model##*/}" --arg task "$task" --arg way "$way" --slurpfile out "$work/out" --rawfile prompts "$work/prompts" '
+            rm -f "$work/stats"
+            case $way in
+            h2o:*)
+                "${PYTHON:?}" tests/bench/h2o.py "$model" "${way#*:}" "$threads" <"$work/in" >"$work/out" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+                echo '{}' >"$work/stats"
+                ;;
+            *)
+                "$bin"/bmc-gen -q -m "$work/model" --jsonl -np 1 -t "$threads" --temp 0 --profile none -f "$work/in" --stats "$work/stats" "$@" >"$work/out" 2>"$work/error" ||
+                    fail "$(head -n 1 "$work/error")"
+                ;;
+            esac
+            jq -nc --arg model "${model##*/}" --arg task "$task" --arg way "$way" --slurpfile out "$work/out" --slurpfile stats "$work/stats" --rawfile prompts "$work/prompts" '
                 $prompts | split("\n") | map(select(. != "") | split("\t")) | to_entries[] | .value as $p | $out[.key].text as $text |
                 ($p[2] | split(" ")) as $parts | {model: $model, task: $task, way: $way, length: ($p[0] | tonumber), depth: ($p[1] | tonumber), answer: $p[2], text: $text,
-                 parts: ($parts | length), found: (if $task == "needle" then $text | test("^ *" + $p[2] + "([^0-9]|$)") | if . then 1 else 0 end
+                 hash: $stats[0].logits_hash, resident: $stats[0].kv_resident_bytes, parts: ($parts | length), found: (if $task == "needle" then $text | test("^ *" + $p[2] + "([^0-9]|$)") | if . then 1 else 0 end
                                                    else $parts | map(. as $part | select($text | test("\\b" + $part + "\\b"))) | length end)}' | tee "$work/rows"
             jq -rs --arg name "${model##*/} $task $way" '"\($name) \(map(.found) | add) of \(map(.parts) | add)"' "$work/rows" >&2
         done

@@ -16,13 +16,20 @@ attention() {
     prof "$file" policies --shape "$shape" --layers 1 -N "$n" -np "$b" --kv "$kv" --repeat "$rounds" --profile none "$@"
 }
 
+# Of N steps with costs linear in the context those in the middle take the mean: middle FILE SHAPE LAYERS B N STEPS POLICIES OPTION ..
+middle() {
+    file=$1 shape=$2 layers=$3 b=$4 n=$5 steps=$6 kv=$7
+    shift 7
+    prof "$file" bench --shape "$shape" --layers "$layers" -np "$b" -p 0 -d $(((n - steps) / 2)) -n "$steps" -N "$n" --kv "$kv" --warmup 0 --profile none "$@"
+}
+
 # Shares of attention, of growth and of SDPA in a step: the parts of a step are means, so each round is a run.
 fig2() {
-    n=$(pick 256 2048) b=8 layers=2
+    n=2048 b=8 layers=2
     for shape in $(pick "opt-350m opt-1.3b" "opt-350m opt-1.3b opt-2.7b opt-6.7b"); do
         whole=$(awk '$1 == "layers" { print $2 }' "models.d/shapes/$shape.shape")
         for round in $(seq "$rounds"); do
-            prof "round.$round" bench --shape "$shape" --layers $layers -np $b -p 0 -n $((n - 1)) -N "$n" --kv iterative --lockstep -r 1 --warmup 0 --profile none
+            middle "round.$round" "$shape" $layers $b $n "$(pick 64 256)" iterative --lockstep -r 1
         done
         for part in attention:0.75:0.8 updating:0.6:0.7 SDPA:0.15:0.2; do
             samples=$(jq -sc --argjson layers $layers --argjson whole "$whole" --arg part "${part%%:*}" 'map(.rows[0] |
@@ -33,7 +40,7 @@ fig2() {
             share "share of ${part%%:*}, $shape" "$samples" "${claimed%:*}" "${claimed#*:}" "$shape, ${part%%:*}"
         done
     done
-    note "$layers layers, times of a layer multiplied by the model's layers; B = $b, N = $n (paper: N = 2048)."
+    note "$layers layers, times of a layer multiplied by the model's layers; B = $b, $(pick 64 256) steps in the middle of N = $n."
 }
 
 # Updating the cache over attention, by context: each context is a cell, rounds alternate over all.
@@ -125,46 +132,48 @@ tab7() {
 tab10() {
     ! no_transformers || skip "PYTHON=FILE: needs an interpreter with torch and transformers"
     sed 's/^heads .*/heads 32/; s/^hidden .*/hidden 512/; s/^ffn .*/ffn 2048/; s/^context .*/context 16384/' models.d/shapes/opt-350m.shape >"$work/heads.shape"
-    for cell in $(pick "4:1024:4.21 4:2048:4.33" "4:1024:4.21 4:2048:4.33 4:4096:6.04 4:8192:7.69 16:1024:4.38 16:2048:3.92 16:4096:8.48"); do
+    for cell in $(pick "4:2048:4.33 4:4096:6.04 4:8192:7.69" "4:1024:4.21 4:2048:4.33 4:4096:6.04 4:8192:7.69 16:1024:4.38 16:2048:3.92 16:4096:8.48"); do
         IFS=: read -r b n paper <<END
 $cell
 END
         for round in $(seq "$(turns 3 3)"); do
-            "$PYTHON" tests/bench/hf_attention.py 32 16 "$b" "$n" 1 "$threads" >"$work/hf" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+            "$PYTHON" tests/bench/hf_attention.py 32 16 "$b" $((n * 15 / 32)) $((n / 16)) 1 "$threads" >"$work/hf" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
             for attn in fused blas; do
-                attention "$attn" "$work/heads.shape" "$n" "$b" iterative,bmc --attn $attn --cache-type f32 --repeat 1
+                middle "$attn" "$work/heads.shape" 1 "$b" "$n" $((n / 16)) iterative,bmc --attn $attn --cache-type f32 -r 1
             done
-            jq -nc --slurpfile hf "$work/hf" --slurpfile fused "$work/fused" --slurpfile blas "$work/blas" 'def ms($x; $p): $x[0].rows[] | select(.policy | startswith($p)).total_ms;
-                {version: $hf[0].transformers, hf: $hf[0].ms[0], fused: ms($fused; "bmc"), blas: ms($blas; "bmc"), iterative: ms($blas; "iterative")}' >>"$work/ms.$b.$n"
+            jq -nc --slurpfile hf "$work/hf" --slurpfile fused "$work/fused" --slurpfile blas "$work/blas" 'def ms($x; $p): $x[0].rows[] | select(.policy | startswith($p)) | .step_ms - .projections_ms - .mlp_ms - .other_ms - .head_ms - .sampling_ms;
+                {version: $hf[0].transformers, hf: ($hf[0].ms[0] / $hf[0].steps), fused: ms($fused; "bmc"), blas: ms($blas; "bmc"), iterative: ms($blas; "iterative")}' >>"$work/ms.$b.$n"
         done
         claim "transformers over bmc, B = $b, N = $n" "$(jq -sc 'map(.hf / .fused)' "$work/ms.$b.$n")" "$paper" "" "B $b N $n"
         direction "the same with OpenBLAS" "$(jq -sc 'map(.hf / .blas)' "$work/ms.$b.$n")" 1 "B $b N $n, OpenBLAS"
         direction "transformers over iterative with OpenBLAS" "$(jq -sc 'map(.hf / .iterative)' "$work/ms.$b.$n")" 1 "B $b N $n, iterative"
     done
-    note "32 heads of 16, one layer, f32, cache updates included; transformers $(jq -rs '.[0].version' "$work/ms.$b.$n"), its dynamic cache and torch's attention."
+    note "32 heads of 16, one layer, f32, cache updates included, N / 16 steps in the middle of N; transformers $(jq -rs '.[0].version' "$work/ms.$b.$n"), its dynamic cache and torch's attention."
 }
 
-# Whole steps. decode FILE SHAPE LAYERS B DEPTH TOKENS POLICIES
+# Whole steps. decode FILE SHAPE LAYERS B DEPTH TOKENS POLICIES OPTION ..
 decode() {
-    prof "$1" bench --shape "$2" --layers "$3" -np "$4" -p 0 -d "$5" -n "$6" -N "$6" --kv "$7" -r "$rounds" --warmup 0 --profile none
+    file=$1 shape=$2 layers=$3 b=$4 depth=$5 n=$6 kv=$7
+    shift 7
+    prof "$file" bench --shape "$shape" --layers "$layers" -np "$b" -p 0 -d "$depth" -n "$n" -N "$n" --kv "$kv" -r "$rounds" --warmup 0 --profile none "$@"
 }
 
 fig10() {
-    n=$(pick 256 2048) layers=$(pick 2 24) rounds=$(turns 3 5)
+    rounds=$(turns 2 5) steps=$(pick 128 2047)
     for shape in opt-350m opt-1.3b; do
-        decode rows $shape "$layers" 8 0 $((n - 1)) iterative,upfront,bmc
+        middle rows $shape 24 8 2048 "$steps" iterative,upfront,bmc -r "$rounds"
         claim "bmc over iterative, $shape" "$(over rows tok_s_end_to_end "$bmc" "$iterative")" 1.2 2.5 "$shape"
         direction "bmc over upfront, $shape" "$(over rows tok_s_end_to_end "$bmc" "$upfront")" 1 "$shape, upfront"
     done
-    note "$layers layers of 24 and the head, B = 8, N = $n (paper: 2048; up to 2.5 times, mean 2.0)."
+    note "Whole models, B = 8, $steps steps in the middle of N = 2048 (paper: up to 2.5 times, mean 2.0)."
 }
 
 fig11() {
     for cell in 8:512 $(pick "" "1:512 32:512 8:1024 8:1920"); do
-        decode rows opt-1.3b "$(pick 2 24)" "${cell%:*}" "${cell#*:}" "$(pick 64 128)" paged:16,bmc
+        decode rows opt-1.3b "$(pick 2 24)" "${cell%:*}" "${cell#*:}" "$(pick 64 128)" paged:16,bmc --attn "${ATTN:-fused}"
         claim "bmc over paged, B = ${cell%:*}, N = ${cell#*:}" "$(over rows tok_s_end_to_end "$bmc" "$paged")" 1.2 1.47 "B ${cell%:*} N ${cell#*:}"
     done
-    note "OPT-1.3B, $(pick 2 24) layers of 24; paged is the cache of vLLM over the same kernels, which read blocks in place."
+    note "OPT-1.3B, $(pick 2 24) layers of 24; paged is the cache of vLLM over the same kernels (--attn ${ATTN:-fused}; the fused ones read blocks in place)."
 }
 
 h1() {
@@ -276,17 +285,13 @@ tab6() {
 }
 
 fig16() {
-    n=$(pick 512 2048) layers=$(pick 2 8) b=$(pick 4 8)
-    prof rows latency --shape opt-2.7b --layers "$layers" -N "$n" -np "$b" --kv iterative,bmc --every $((n / 16)) -r "$(turns 3 5)" --profile none
-    jq -c --argjson n "$n" '(.rows | map(keys[] | select(test("_ms$") and (test("p95|max") | not)))[0:2]) as $k | .rows as $r |
-        {kind: "figure", title: "Latency of the n-th token, OPT-2.7B", x_name: "n", y_name: "ms",
-         series: [$r[0] | to_entries[] | select(.key | test("^(iterative|bmc).*_ms$") and (test("_(p95|max)_ms$") | not)) | .key as $key | {name: ($key | rtrimstr("_ms")), x: [$r[].n], y: [$r[][$key]]}]}' "$work/rows"
+    b=$(pick 4 8)
+    prof rows bench --shape opt-2.7b -np "$b" -p 0 -d 240,2032 -n 16 -N 2048 --kv iterative,bmc -r "$(turns 2 5)" --warmup 0 --profile none
     for policy in iterative:4:7 bmc:1:2; do
-        ends=${policy#*:}
-        claim "n = $n over n = $((n / 8)), ${policy%%:*}" "$(jq -c --arg p "${policy%%:*}" --argjson first $((n / 8)) '.rows as $r | ([$r[] | select(.n <= $first)] | last) as $a | $r[-1] as $z |
-            ($a.samples | keys[] | select(startswith($p))) as $k | [range($a.samples[$k] | length) | $z.samples[$k][.] / $a.samples[$k][.]]' "$work/rows")" "${ends%:*}" "${ends#*:}" "${policy%%:*}"
+        ends=${policy#*:} name=${policy%%:*}
+        claim "time of token 2048 over token 256, $name" "$(over rows tok_s_end_to_end ".depth == 240 and (.policy | startswith(\"$name\"))" ".depth == 2032 and (.policy | startswith(\"$name\"))")" "${ends%:*}" "${ends#*:}" "$name"
     done
-    note "$layers of 32 layers and the head, B = $b (paper: B = 32, n from 256 to 2048, 6 times and less than 2 times)."
+    note "The whole model in bf16, B = $b (paper: B = 32, 6 times and less than 2 times); means of 16 tokens."
 }
 
 # A primitive per token under iterative, one per growth step under bmc: SDPA of the first takes longer (section VIII-E).

@@ -61,7 +61,17 @@ fig6() {
     for batch in $batches; do share "attention's share of the read rate, segment, $batch prompts" "$(shared segment none "$batch")" 0.72 0.94 "$batch prompts"; done
     direction "separate entries per beam over segment, time" "$(awk '{ printf "%s%s", n++ ? "," : "[", $2 / $1 } END { print "]" }' "$work/ways")" 1 "separate over segment"
     direction "reordered at every token over fixed order, time (4 prompts)" "$(awk '{ printf "%s%s", n++ ? "," : "[", $1 } END { print "]" }' "$work/any")" 0 reordered
-    note "One layer of Llama-2-13B in f16, 4 beams over 1024 + $answers entries."
+    # The prompt of each sequence in one piece, or its entries between those of the others: the same products by oneDNN.
+    make -s build/gcc/bench/eager_products
+    for batch in 1 4 $(pick "" 16); do
+        for round in $(seq "$(turns 3 5)"); do
+            build/gcc/bench/eager_products "$batch" 40 4 128 3 >"$work/layout.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+        done
+        for product in scores values; do
+            direction "[N][B][H][D] over [B][N][H][D], $product, $batch prompts" "$(awk -v p=$product '$1 == 1024 && $2 == p { print $9 / $8 }' "$work"/layout.* | jq -sc .)" "$((batch > 1))" "layout, $batch prompts, $product"
+        done
+    done
+    note "One layer of Llama-2-13B in f16, 4 beams over 1024 + $answers entries; the order of entries in f32, by oneDNN, one thread."
 }
 
 fig9() {

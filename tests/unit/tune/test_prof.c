@@ -410,6 +410,25 @@ static void test_sizes(const char *name, const struct config *config, enum dtype
     model_close(model);
 }
 
+/* A layer of Llama is nine operations, as after the fusion of the segment paper, section 3.1: norm, queries with keys and values,
+ * rotation, append, attention, output, norm, gate with up, down. */
+static void test_operations(void)
+{
+    struct model *model = synthesize(&llama, DTYPE_F32, 1);
+    struct op_list list;
+    struct err err;
+    if (!model)
+        return;
+    if (forward_list(&list, model, &err) < 0) {
+        check(false, "no list of operations: %s", err.text);
+    } else {
+        check(list.layers.n == 9 * llama.layers, "%zu operations in %zu layers", list.layers.n,
+              llama.layers);
+        forward_list_close(&list);
+    }
+    model_close(model);
+}
+
 /* Two tokens at positions 3 and 4, one with logits. They attend to 4 + 5 entries and read 5, of 2 layers with K and V
  * of 4 elements, at 2 * 2 * 4 multiply-adds each. What the last layer computes for outputs only is `out`, `gate`, `up`
  * and `down`: 64 + 3 * 128. */
@@ -687,6 +706,7 @@ int main(void)
     test_large_reservation();
     test_counters();
     test_work();
+    test_operations();
     test_work_masks();
     test_limit();
     test_predict();
