@@ -396,7 +396,7 @@ mean() { bmc-gen -q -m "$1" --score --summary --format json -f told | jq .mean_l
         told "$name" | head -c 700 >told
         source=$(mean "$(model "$name")")
         types='q8_0 q8_channel q4_1'
-        if [ $name = andersen ]; then types=q8_channel; fi # tests/bench/perplexity.sh has the others
+        if [ $name = andersen ]; then types=q8_channel; fi
         for type in $types; do
             case $type in q4_1) most=20 ;; *) most=3 ;; esac
             got=$(loss "$name" "$source" $type)
