@@ -144,7 +144,8 @@ struct bmc_options {
     size_t chunk;              /* maximum tokens of a forward pass over prompts; 0: 512 */
     int hidden_states;         /* not 0: bmc_eval() can return hidden states */
     const char *chat_template; /* as of --chat-template; NULL: the model's own */
-    const char *models_dir;    /* folder with the formats that `chat_template` names; NULL: "." */
+    const char *
+        models_dir; /* folder with the formats that `chat_template` names, and of tool calls; NULL: "." */
     /* Speculative decoding in bmc_generate(): the same output, greedy or sampled, in fewer forward passes. A draft model or draft head (EAGLE), a file, or "self": the MTP layer in the
      * model's own file; a drafter without a model: "lookup", "suffix", "recycle" or "none"; without a draft model it
      * is "suffix", except with `beams`, KV offload and models with recurrent layers. Lookup and suffix
