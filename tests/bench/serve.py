@@ -5,7 +5,8 @@
     serve.py equal MODEL [N] [SEED]     N (500) requests in random interleavings, some cancelled, against bmc-gen: texts and hashes
     serve.py clients MODEL              the package openai, and an agent that calls two tools
     serve.py load MODEL [SECONDS]       64 clients, slow readers, half-open connections, long bodies, bad HTTP, clients that are killed
-    serve.py speed URL NAME [N] [CLIENTS] [TOKENS]   tokens per second of a server with CLIENTS (32) clients
+    serve.py speed URL NAME [N] [CLIENTS] [TOKENS]   tokens per second of a server: N (96) requests of CLIENTS (32) clients
+    serve.py gen MODEL [N] [NP] [TOKENS]             the same requests by bmc-gen --jsonl -np NP (32)
     serve.py ttft MODEL [TOKENS]        time to first token with a cached prefix of TOKENS (4000), against none
 
 BMC_BIN is the folder of the programs (default bin), CHAT_TEMPLATE a chat format (default chatml for grimm, else the model's).
@@ -22,6 +23,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -431,21 +433,37 @@ def load(model, seconds=600):
 
 # ---- speed ----
 
+def speed_requests(n, tokens):
+    rng = random.Random(1)
+    return [{"prompt": " ".join(rng.choices(WORDS, k=40)), "max_tokens": int(tokens), "temperature": 0, "ignore_eos": True} for _ in range(int(n))]
+
+
+def gen(model, n=96, n_clients=32, tokens=64):
+    """The requests of speed() by bmc-gen --jsonl, without the time of opening the model."""
+    requests = speed_requests(n, tokens)
+    with tempfile.TemporaryDirectory() as folder:
+        stats, start = f"{folder}/stats.json", time.perf_counter()
+        answers = generate(model, requests, "-np", str(n_clients), "--stats", stats)
+        seconds = time.perf_counter() - start
+        with open(stats) as f:
+            seconds -= json.load(f)["load_ms"] / 1e3
+    made = sum(len(a["ids"]) for a in answers)
+    print(f"{made / seconds:.1f} tokens/s; {made} tokens")
+    return True
+
+
 def speed(url, name, n=96, n_clients=32, tokens=64):
     """Tokens per second, and the median time to the first token."""
     host, port = re.match(r"http://([^:/]+):(\d+)", url).groups()
-    n, n_clients, tokens = int(n), int(n_clients), int(tokens)
-    rng, first, made = random.Random(1), [], []
-    prompts = [" ".join(rng.choices(WORDS, k=40)) for _ in range(n)]
+    requests, first, made = speed_requests(n, tokens), [], []
 
-    def one(i):
+    def one(request):
         c = http.client.HTTPConnection(host, int(port), timeout=600)
         start = time.perf_counter()
-        c.request("POST", "/v1/completions", json.dumps({"model": name, "prompt": prompts[i], "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True,
-                                                         "stream_options": {"include_usage": True}}), {"Content-Type": "application/json"})
-        r = c.getresponse()
+        body = dict(request, model=name, stream=True, stream_options={"include_usage": True})
+        c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         seen, count, usage = None, 0, None
-        for line in r:
+        for line in c.getresponse():
             if line.startswith(b"data: {"):
                 seen = seen or time.perf_counter()
                 chunk = json.loads(line[6:])
@@ -455,12 +473,12 @@ def speed(url, name, n=96, n_clients=32, tokens=64):
         made.append(usage["completion_tokens"] if usage else count)
         c.close()
 
-    for i in range(min(4, n)):
-        one(i)  # warm-up
+    for request in requests[:2]:
+        one(dict(request, prompt="warm up " + request["prompt"]))
     first.clear(), made.clear()
     start = time.perf_counter()
-    with concurrent.futures.ThreadPoolExecutor(n_clients) as pool:
-        list(pool.map(one, range(n)))
+    with concurrent.futures.ThreadPoolExecutor(int(n_clients)) as pool:
+        list(pool.map(one, requests))
     seconds = time.perf_counter() - start
     print(f"{sum(made) / seconds:.1f} tokens/s; {sum(made)} tokens; median time to first token {1e3 * statistics.median(first):.0f} ms")
     return True
@@ -490,7 +508,7 @@ def ttft(model, tokens=4000):
 
 
 if __name__ == "__main__":
-    jobs = {f.__name__: f for f in (shapes, equal, clients, load, speed, ttft)}
+    jobs = {f.__name__: f for f in (shapes, equal, clients, load, speed, gen, ttft)}
     if len(sys.argv) < 3 or sys.argv[1] not in jobs:
         sys.exit(__doc__)
     sys.exit(0 if jobs[sys.argv[1]](*sys.argv[2:]) else 1)
