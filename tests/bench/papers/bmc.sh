@@ -159,9 +159,9 @@ decode() {
 }
 
 fig10() {
-    rounds=$(turns 2 5) steps=$(pick 128 2047)
+    steps=$(pick 128 2047)
     for shape in opt-350m opt-1.3b; do
-        middle rows $shape 24 8 2048 "$steps" iterative,upfront,bmc -r "$rounds"
+        middle rows $shape 24 8 2048 "$steps" iterative,upfront,bmc -r "$(turns "$(if [ $shape = opt-350m ]; then echo 2; else echo 1; fi)" 5)"
         claim "bmc over iterative, $shape" "$(over rows tok_s_end_to_end "$bmc" "$iterative")" 1.2 2.5 "$shape"
         direction "bmc over upfront, $shape" "$(over rows tok_s_end_to_end "$bmc" "$upfront")" 1 "$shape, upfront"
     done
