@@ -147,7 +147,10 @@ static int read_text(struct tool_parser *p, bool last, struct err *err)
 {
     const struct tool_pattern *pattern;
     struct tool_head head;
-    size_t at = p->at;
+    size_t len, at;
+    const char *text = left(p, &len);
+    if (put_text(p, TOOL_EVENT_TEXT, p->at + count_space(text, len), err) < 0)
+        return -1;
     int found = p->not_first ? MATCH_NONE : find_bare(p, last, &pattern, &head, &at);
     if (found == MATCH_MORE)
         return WAITS;
