@@ -51,6 +51,7 @@ struct attn_shape {
     /* quantised KV entries: dequantise to f32, as is done where only K or only V is quantised; else
      * quantise queries to int8 */
     bool dequantize;
+    bool bf16; /* multiply bf16 K and V by queries and probabilities that are rounded to bf16 */
 };
 
 /* Upper limits of a forward pass, by which attn_open() sizes buffers. */

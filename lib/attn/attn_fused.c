@@ -292,10 +292,10 @@ enum {
 /* Buffers of one thread. A task's queries are the vectors of its query rows in all heads of the GQA
  * group: head g of row i is query i * gqa + g. */
 struct scratch {
-    float *q;                              /* [d][queries]: transposed queries */
-    struct query_mask *mask;               /* [task_rows]: one per query row */
-    size_t *kv_begin, *kv_end;             /* [queries]: arguments of struct attend */
-    float *slope, *position;               /* [queries]: arguments of struct attend for ALiBi */
+    float *q;                  /* [d][queries]: transposed queries; or bf16, [queries][q_stride] */
+    struct query_mask *mask;   /* [task_rows]: one per query row */
+    size_t *kv_begin, *kv_end; /* [queries]: arguments of struct attend */
+    float *slope, *position;   /* [queries]: arguments of struct attend for ALiBi */
     struct softmax_partials chunk, merged; /* of the current chunk; of all chunks before */
     float *kernel_scratch;
     float *converted; /* [2][KV_CHUNK][d]: K and V in f32; NULL if none is dequantised */
@@ -367,12 +367,24 @@ static void close_state(struct attn *attn)
 /* Floats of scratch memory for kernels, in whole cache lines. */
 static size_t kernel_scratch_floats(const struct fused *f)
 {
-    return round_up(size_max(attend_space(f->queries, f->d), attend_quant_space(f->queries, f->d)), 16);
+    return round_up(
+        size_max(attend_bf16_space(f->queries, f->d),
+                 size_max(attend_space(f->queries, f->d), attend_quant_space(f->queries, f->d))),
+        16);
+}
+
+/* Elements from one bf16 query of d to the next. */
+static size_t bf16_query_stride(size_t d) { return round_up(d, 32); }
+
+/* Floats of memory for the queries of a task. */
+static size_t query_floats(const struct fused *f)
+{
+    return size_max(f->queries * f->d, (f->queries + PANEL_PADDED_ROWS) * bf16_query_stride(f->d) / 2);
 }
 
 static size_t scratch_floats(const struct fused *f)
 {
-    return round_up(2 * softmax_partials_floats(f->queries, f->d_v) + f->queries * f->d, 16) +
+    return round_up(2 * softmax_partials_floats(f->queries, f->d_v) + query_floats(f), 16) +
            kernel_scratch_floats(f);
 }
 
@@ -499,13 +511,38 @@ static bool in_int8(const struct fused *f, const enum dtype type[2])
            !f->attn.shape->dequantize;
 }
 
-/* Loads the task's queries, multiplied by the softmax scale: as columns of q[d][queries], or in
+/* True if queries and probabilities are rounded to bf16, which KV entries of these types are. */
+static bool in_bf16(const struct fused *f, const enum dtype type[2])
+{
+    return f->attn.shape->bf16 && type[KV_K] == DTYPE_BF16 && type[KV_V] == DTYPE_BF16;
+}
+
+/* Loads a query times `scale`, as query `at` in bf16: a row if the kernel set has attend_bf16(), else a column in f32. */
+static void load_rounded(const struct fused_work *w, size_t at, const float *from, float scale)
+{
+    const struct fused *f = w->job->f;
+    const struct kernels *kernels = w->job->step->kernels;
+    const size_t stride = bf16_query_stride(f->d);
+    float *scaled = w->s->kernel_scratch;
+    bf16 *row = (bf16 *)(void *)w->s->q + at * stride;
+    for (size_t j = 0; j < f->d; j++)
+        scaled[j] = from[j] * scale;
+    if (kernels->attend_bf16) {
+        kernels->to_bf16(row, scaled, f->d);
+        memset(row + f->d, 0, (stride - f->d) * sizeof *row);
+        return;
+    }
+    for (size_t j = 0; j < f->d; j++)
+        w->s->q[j * f->queries + at] = bf16_to_f32(bf16_from_f32(scaled[j]));
+}
+
+/* Loads the task's queries, multiplied by the softmax scale: as columns of q[d][queries], in bf16, or in
  * int8 with the factor in their scales. */
 static void load_queries(const struct fused_work *w)
 {
     const struct fused *f = w->job->f;
     const float scale = f->attn.shape->scale;
-    const bool int8 = in_int8(f, w->view->type);
+    const bool int8 = in_int8(f, w->view->type), rounded = in_bf16(f, w->view->type);
     for (size_t i = 0; i < w->task->rows; i++) {
         const float *from = w->job->slice->q + heads_at(f, w->task, i) * f->d;
         for (size_t g = 0; g < f->gqa; g++, from += f->d) {
@@ -513,6 +550,8 @@ static void load_queries(const struct fused_work *w)
             if (int8)
                 quant_queries_set(&w->s->q_int8, at, from, scale, w->view->type[KV_K],
                                   w->job->step->kernels);
+            else if (rounded)
+                load_rounded(w, at, from, scale);
             else
                 for (size_t j = 0; j < f->d; j++)
                     w->s->q[j * f->queries + at] = from[j] * scale;
@@ -633,7 +672,9 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
     struct scratch *s = w->s;
     struct tiles *at = &s->tiles;
     const struct softmax_partials *partials = w->partials;
-    const bool sloped = f->attn.shape->slopes != NULL, int8 = in_int8(f, w->view->type);
+    const bool sloped = f->attn.shape->slopes != NULL, int8 = in_int8(f, w->view->type),
+               rounded = in_bf16(f, w->view->type),
+               rows_of_q = rounded && w->job->step->kernels->attend_bf16;
     enum dtype type[2] = {kv_type_multiplied(w->view->type[KV_K]),
                           kv_type_multiplied(w->view->type[KV_V])};
     const size_t first = row * f->gqa;
@@ -641,7 +682,9 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
     const struct int8_rows q_int8 = quant_queries_from(&s->q_int8, first);
     if (!int8)
         dequantize_kv(w, tiles, type);
-    (int8 ? kernels->attend_quant : kernels->attend)(&(struct attend){
+    (int8        ? kernels->attend_quant
+     : rows_of_q ? kernels->attend_bf16
+                 : kernels->attend)(&(struct attend){
         .d = f->d,
         .d_v = f->d_v,
         .k_type = type[KV_K],
@@ -656,7 +699,9 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
         .skippable = skippable,
         .queries = rows * f->gqa,
         .q = s->q + first,
-        .q_stride = f->queries,
+        .q_bf16 = (const bf16 *)(const void *)s->q + first * bf16_query_stride(f->d),
+        .q_stride = rows_of_q ? bf16_query_stride(f->d) : f->queries,
+        .rounded = rounded,
         .q_int8 = &q_int8,
         .kv_end = s->kv_end + first,
         .kv_begin = w->job->slice->layer->window || w->view->recent ? s->kv_begin + first : NULL,

@@ -36,6 +36,7 @@ static int open_attention(struct backend_pass *pass, const struct backend_option
     for (size_t i = 0; i < o->n_shapes; i++) {
         shape[i] = o->shape[i];
         shape[i].dequantize = own->precision == PRECISION_F32;
+        shape[i].bf16 = own->precision == PRECISION_BF16;
     }
     const int rc = attn_open(&pass->attn, own->attn, shape, o->n_shapes, &limits, err);
     free(shape);

@@ -13,8 +13,8 @@
 
 enum {
     ROW_CHUNK = INT8_MAX_ROWS, /* activation rows whose sums are buffered for the epilogue */
-    ROWS_AT_A_TIME = 16,       /* kernels may read padding rows up to a multiple of this */
-    ROW_PAD_BYTES = 64,        /* gap between rows, so that they map to different cache sets */
+    ROWS_AT_A_TIME = PANEL_PADDED_ROWS,
+    ROW_PAD_BYTES = 64, /* gap between rows, so that they map to different cache sets */
 
     /* bytes of weights that a thread claims at a time in memory-bound products, those of up to
      * CLAIM_ROWS activation rows */

@@ -9,7 +9,7 @@
  *   - Outputs never overlap inputs unless a comment says "in place".
  *   - The result for an activation row depends on that row alone: not on the number of rows, columns or
  *     threads.
- *   - All sets compute the same bits, except `blas` and panel_bf16(); of NaN, only which elements it is.
+ *   - All sets compute the same bits, except `blas`, panel_bf16() and attend_bf16(); of NaN, only which elements it is.
  *     So formulas here are meant literally. Every operation rounds to f32, to nearest; fma() alone rounds once.
  *       dot products of f32   fma() over the inputs in order, in one accumulator; of integers exact
  *       sums of a row         sum16: 16 partial sums, element j in sum j % 16; then sums 8 apart are added,
@@ -28,6 +28,8 @@ enum { INT8_MAX_ROWS = 96 };
 
 /* Packed weights are divided into blocks of NR outputs; a panel is 1 to PANEL_BLOCKS blocks. */
 enum { NR = 16, PANEL_BLOCKS = 4, PANEL_WIDTH = NR * PANEL_BLOCKS };
+
+enum { PANEL_PADDED_ROWS = 16 }; /* panel_bf16() may read and write rows up to a multiple of this */
 
 /* The weights of one kernel call: consecutive blocks of a packed matrix (quant/pack.h), over a
  * range of inputs (the K dimension). */
@@ -121,6 +123,10 @@ struct attend {
     size_t queries; /* number of queries: columns of q */
     const float *q; /* [d][q_stride]: the queries, transposed, times the softmax scale */
     size_t q_stride;
+    /* attend_bf16(), in place of q: [queries][q_stride], with elements of 0 from d up to a multiple of 32, and
+     * PANEL_PADDED_ROWS readable rows more */
+    const bf16 *q_bf16;
+    bool rounded; /* attend(): probabilities are rounded to bf16, for queries that are */
     /* Quantised types, in place of q: queries in int8, with one scale per query that is already
      * multiplied by the softmax scale. */
     const struct int8_rows *q_int8;
@@ -141,6 +147,14 @@ struct attend {
 static inline size_t attend_space(size_t queries, size_t d)
 {
     return ATTEND_BLOCK * (d + queries) + NR * div_up(queries, NR);
+}
+
+/* The same for attend_bf16(). */
+static inline size_t attend_bf16_space(size_t queries, size_t d)
+{
+    const size_t rows = queries + PANEL_PADDED_ROWS;
+    return QUANT_BLOCK / 2 * (round_up(d, 32) + PANEL_WIDTH) +
+           rows * (QUANT_BLOCK + QUANT_BLOCK / 2 + round_up(d, PANEL_WIDTH));
 }
 
 enum { QUANT_COLUMNS = 128 }; /* attend_quant() rounds d up to a multiple of this */
@@ -190,7 +204,7 @@ struct kernels {
     void (*panel_f32)(float *y, const float *x, size_t x_stride, size_t rows, const struct panel *w);
 
     /* panel_f32() for bf16 x and bf16 weights, summed in f32. May read x and write y beyond `rows`,
-     * up to a multiple of 16. NULL: the set lacks bf16 products; weights are converted to f32. */
+     * up to a multiple of PANEL_PADDED_ROWS. NULL: the set lacks bf16 products; weights are converted to f32. */
     void (*panel_bf16)(float *y, const bf16 *x, size_t x_stride, size_t rows, const struct panel *w);
 
     /* Dequantises inputs [k, k + kc) of one block of a panel to f32 to[kc][NR]. Inputs count from
@@ -223,6 +237,10 @@ struct kernels {
     void (*epilogue)(const struct epilogue *epilogue);
 
     void (*attend)(const struct attend *attend);
+
+    /* attend() for K and V in bf16 with products of panel_bf16(): queries and probabilities are rounded to bf16. NULL:
+     * the set lacks them; attend() rounds the same. */
+    void (*attend_bf16)(const struct attend *attend);
 
     /* Attention over KV entries of DTYPE_Q8_CHANNEL, DTYPE_Q4_1 or 4, 5 or 6 bits (quant/kv_entries.h) with int8
      * queries, with the same bits in every set (attend_quant.h). Dot products are exact integer sums over columns that share a scale;

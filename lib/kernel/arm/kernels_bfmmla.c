@@ -3,6 +3,7 @@
  * output 1 times row 0, output 1 times row 1. */
 #include "kernel/arm/neon_begin.h"
 #include "kernel/arm/arm_cpu.h"
+#include "kernel/template/attend_bf16.h"
 
 extern const struct kernels kernels_i8mm;
 
@@ -84,6 +85,8 @@ static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, co
 #undef TILE
 }
 
+static void attend_bf16(const struct attend *a) { attend_in_bf16(a, panel_bf16, &bf16_phases); }
+
 const struct kernels kernels_bf16 = {
     .isa = "bf16",
     .summary = "bf16 matrix products",
@@ -91,4 +94,5 @@ const struct kernels kernels_bf16 = {
     .base = &kernels_i8mm,
     .peak = {[PEAK_BF16] = &peak_bf16},
     .panel_bf16 = panel_bf16,
+    .attend_bf16 = attend_bf16,
 };

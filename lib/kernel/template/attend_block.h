@@ -154,8 +154,8 @@ struct block_state {
     /* K, transposed: [d][BLOCK] elements, or [words][BLOCK] words of quantised values. Kernels that read K in place
      * leave it out. */
     float *k_t;
-    uint32_t *k_words;
-    size_t words; /* 4-byte words of elements, or of quantised values, per entry of K */
+    uint32_t *k_words; /* of bf16: [BLOCK / NR][words][NR] */
+    size_t words;      /* 4-byte words of elements, or of quantised values, per entry of K */
 
     /* Quantised types. A group is QK_GROUP columns (d for DTYPE_Q8_CHANNEL) that share a scale in each entry. */
     struct entry_scales k_scales, v_scales;   /* where they are in entries */
@@ -167,9 +167,12 @@ struct block_state {
         q_words; /* [queries / 8][d / 4][8]: the queries, transposed, in groups of q_words_each words */
     size_t q_words_each;
     float *p_factor; /* [BLOCK]: 15-bit probability / probability */
-    int16_t *p;      /* [queries][BLOCK]: probabilities times scales of V, for a group of columns */
-    float *p_scale;  /* [queries]: factor from sums of p to context, for a group */
-    float *p_min;    /* [queries]: added to context, for the mins of V and its v_centre() */
+    int16_t *
+        p; /* [queries][BLOCK]: probabilities times scales of V, for a group of columns; of bf16, in bf16 */
+    float *panels; /* bf16: contexts, [d_v / PANEL_WIDTH][panel_rows][PANEL_WIDTH] */
+    size_t panel_rows;
+    float *p_scale; /* [queries]: factor from sums of p to context, for a group */
+    float *p_min;   /* [queries]: added to context, for the mins of V and its v_centre() */
     /* [BLOCK / 2][columns]: V. Element [i][j] holds two int16_t: the quantised values of V, less v_centre(), at
      * positions 2 * i and 2 * i + 1 of the block and column j. */
     uint32_t *v_pairs;
@@ -255,6 +258,9 @@ INLINE float block_max(const struct attend *a, size_t query, size_t first, struc
     return vf_max_lane(max);
 }
 
+/* A probability as it is multiplied with V. */
+INLINE vf multiplied_prob(const struct attend *a, vf e) { return a->rounded ? vf_round_bf16(e) : e; }
+
 /* Replaces a query's scores in a block by unnormalised probabilities e^(score - running maximum), all
  * 0 if it does not attend to the block, and adds these to its running sum. Returns acc_scale = e^(old maximum - new one), the
  * factor for all earlier sums. */
@@ -271,7 +277,7 @@ static inline float online_softmax(const struct block_state *b, size_t query)
     const float max = found <= before ? before : found; /* NaN if a score is NaN */
     const float acc_scale = before < max ? vf_exp(vf_set1(before - max))[0] : 1;
     for (int g = 0; g < BLOCK_VECS; g++) {
-        const vf e = vf_exp(vf_load(scores + g * VW) - vf_set1(max));
+        const vf e = multiplied_prob(a, vf_exp(vf_load(scores + g * VW) - vf_set1(max)));
         float *lane = sum + g % NR_VECS * VW;
         vf_store(scores + g * VW, e);
         vf_store(lane, vf_fma(vf_load(lane), vf_set1(g < NR_VECS ? acc_scale : 1), e));

@@ -193,10 +193,8 @@ typedef void store_probs(void *to, const vu p[BLOCK_VECS]);
 
 INLINE void store_p_i16(void *to, const vu p[BLOCK_VECS])
 {
-    for (int g = 0; g < BLOCK_VECS; g++) {
-        const vh x = __builtin_convertvector(p[g], vh);
-        memcpy((int16_t *)to + g * VW, &x, sizeof x);
-    }
+    for (int g = 0; g < BLOCK_VECS; g++)
+        vu_store_u16((int16_t *)to + g * VW, p[g]);
 }
 
 /* Computes the queries' probabilities in the block, times the scales of V, of which entries have one: p and

@@ -55,7 +55,9 @@ INLINE vf vf_load(const float *p) { return *(const vf_any *)p; }
 INLINE void vf_store(float *p, vf x) { *(vf_any *)p = x; }
 INLINE vf vf_set1(float x) { return x - (vf){0}; }
 INLINE vu vu_load(const void *p) { return *(const vu_any *)p; }
+INLINE void vu_store(void *p, vu x) { *(vu_any *)p = x; }
 INLINE vu vu_load_u16(const void *p) { return __builtin_convertvector(*(const vh_any *)p, vu); }
+INLINE void vu_store_u16(void *p, vu x) { *(vh_any *)p = __builtin_convertvector(x, vh); }
 
 INLINE vi vi_set1(int32_t x) { return x - (vi){0}; }
 INLINE vf vf_of(vi x) { return __builtin_convertvector(x, vf); }
@@ -93,6 +95,13 @@ INLINE vu vu_load_some(const void *p, size_t n)
 INLINE vf vf_load_bf16(const bf16 *p)
 {
     return (vf)(__builtin_convertvector(*(const vh_any *)p, vu) << 16);
+}
+
+/* Rounds to bf16, ties to even; NaN stays NaN if its low bits are 0, as in all that arithmetic makes. */
+INLINE vf vf_round_bf16(vf x)
+{
+    const vu bits = (vu)x;
+    return (vf)((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u);
 }
 
 /* Lane by lane: a where the mask is set, else b. */

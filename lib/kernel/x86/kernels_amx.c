@@ -1,7 +1,10 @@
 /* AMX-BF16: the kernel set amx. tdpbf16ps adds the product of a 16 x 32 tile of activations and a
  * 32 x 16 tile of weights to a 16 x 16 tile of sums. A tile of weights is 1 KiB of a packed block,
  * read in place. With fewer than 16 activation rows, tiles are as high as there are rows. */
-#include "kernel/kernel.h"
+#ifndef AMX_HEADER /* in emulated tiles' tests also plain C for the rest */
+#include "kernel/x86/avx512_begin.h"
+#endif
+#include "kernel/template/attend_bf16.h"
 #include "kernel/x86/amx_tiles.h"
 
 extern const struct kernels kernels_vnni, kernels_int8_amx, kernels_amx;
@@ -99,6 +102,8 @@ static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, co
     }
 }
 
+static void attend_bf16(const struct attend *a) { attend_in_bf16(a, panel_bf16, &bf16_phases); }
+
 const struct kernels kernels_amx = {
     .isa = "amx",
     .summary = "AMX tiles of bf16 and int8, AVX-512 for the rest",
@@ -106,4 +111,5 @@ const struct kernels kernels_amx = {
     .base = &kernels_int8_amx,
     .peak = {[PEAK_BF16] = &peak_amx_bf16},
     .panel_bf16 = panel_bf16,
+    .attend_bf16 = attend_bf16,
 };

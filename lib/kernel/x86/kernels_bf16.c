@@ -1,17 +1,10 @@
 /* AVX512-BF16: the kernel set bf16. vdpbf16ps adds the products of two pairs of bf16 to an f32
  * lane; each sum is rounded once, denormals are flushed. */
-#include "kernel/x86/avx512_begin.h"
+#include "kernel/x86/attend/attend_few_bf16.h"
 
 extern const struct kernels kernels_vnni;
 
 static bool bf16_usable(void) { return kernels_vnni.usable() && __builtin_cpu_supports("avx512bf16"); }
-
-INLINE __m512bh pair_set1(const bf16 *x)
-{
-    int32_t pair;
-    memcpy(&pair, x, sizeof pair);
-    return (__m512bh)_mm512_set1_epi32(pair);
-}
 
 /* The micro-kernel: multiplies R activation rows by C weight blocks from `block` on. Each sum adds
  * up pairs of inputs in their order. */
@@ -67,6 +60,12 @@ static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, co
 #undef TILE
 }
 
+static void attend_bf16(const struct attend *a)
+{
+    static const struct attend_phases few_phases = {score_few, softmax_bf16, value_few};
+    attend_in_bf16(a, panel_bf16, few_rows(a) ? &few_phases : &bf16_phases);
+}
+
 const struct kernels kernels_bf16 = {
     .isa = "bf16",
     .summary = "AVX512-BF16",
@@ -74,4 +73,5 @@ const struct kernels kernels_bf16 = {
     .base = &kernels_vnni,
     .peak = {[PEAK_BF16] = &peak_bf16},
     .panel_bf16 = panel_bf16,
+    .attend_bf16 = attend_bf16,
 };

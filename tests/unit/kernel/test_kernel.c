@@ -246,6 +246,7 @@ struct attention {
     enum dtype type;
     float *q, *k, *v; /* values: [d][queries], [positions][d]; of V, d_v columns are used */
     void *k_stored, *v_stored;
+    bool rounded;   /* queries, whose values are bf16, and probabilities are rounded */
     bool scattered; /* row p is stored at scatter(p, is_k), elsewhere for K than for V */
     size_t window;  /* 0: none */
     float softcap;
@@ -291,13 +292,18 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
 {
     const size_t row = a->d * dtype_size(a->type);
     float *max = mem_alloc(n, sizeof *max), *sum = mem_zalloc(n, NR * sizeof *sum);
-    float *space = mem_alloc(attend_space(n, a->d), sizeof *space);
+    const bool own = a->rounded && kernels->attend_bf16;
+    const size_t stride = round_up(a->d, 32);
+    float *space = mem_alloc(own ? attend_bf16_space(n, a->d) : attend_space(n, a->d), sizeof *space);
+    bf16 *q = mem_zalloc((n + PANEL_PADDED_ROWS) * stride, sizeof *q);
     size_t *left = mem_alloc(n, sizeof *left), *first = mem_alloc(n, sizeof *first);
-    float *own = mem_alloc(n, sizeof *own);
+    float *position = mem_alloc(n, sizeof *position);
     const char *k[64], *v[64];
     ptrdiff_t table[2][STORED];
     const ptrdiff_t *k_rows[64], *v_rows[64];
     memset(context, 0, n * a->d_v * sizeof *context);
+    for (size_t i = 0; i < n * a->d; i++)
+        q[i / a->d * stride + i % a->d] = bf16_from_f32(a->q[i % a->d * a->queries + from + i / a->d]);
     for (size_t i = 0; i < n; i++)
         max[i] = -INFINITY;
     for (size_t at = 0; at < positions; at += run) {
@@ -321,7 +327,7 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
             const size_t start = window_start(a, seen[from + i]);
             left[i] = seen[from + i] > at ? seen[from + i] - at : 0;
             first[i] = start > at ? start - at : 0;
-            own[i] = (float)seen[from + i] - 1 - (float)at;
+            position[i] = (float)seen[from + i] - 1 - (float)at;
         }
         const struct attend attend = {
             .d = a->d,
@@ -338,18 +344,20 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
             .skippable = at ? 0 : SIZE_MAX,
             .queries = n,
             .q = a->q + from,
-            .q_stride = a->queries,
+            .q_bf16 = q,
+            .q_stride = own ? stride : a->queries,
+            .rounded = a->rounded,
             .kv_begin = a->window ? first : NULL,
             .kv_end = left,
             .softcap = a->softcap,
             .slope = a->slope ? a->slope + from : NULL,
-            .position = own,
+            .position = position,
             .max = max,
             .sum = sum,
             .context = context,
             .scratch = space,
         };
-        kernels->attend(&attend);
+        (own ? kernels->attend_bf16 : kernels->attend)(&attend);
     }
     for (size_t i = 0; i < n; i++) {
         double all = 0;
@@ -358,7 +366,7 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
         for (size_t j = 0; j < a->d_v; j++)
             context[i * a->d_v + j] = (float)(context[i * a->d_v + j] / all);
     }
-    free(max), free(sum), free(space), free(left), free(first), free(own);
+    free(max), free(sum), free(space), free(left), free(first), free(position), free(q);
 }
 
 static double attention_error(const struct attention *a, const size_t *seen, const float *context)
@@ -392,7 +400,7 @@ static double attention_error(const struct attention *a, const size_t *seen, con
 /* What is applied to scores: nothing, a window, a window and a softcap, or ALiBi slopes. */
 enum softcap_alibis { STRAIGHT, WINDOW, WINDOW_CAP, SLOPES, BENDS };
 
-static void test_attention(const struct kernels *k, size_t d, size_t d_v, enum dtype type,
+static void test_attention(const struct kernels *k, size_t d, size_t d_v, enum dtype type, bool rounded,
                            enum softcap_alibis softcap_alibis)
 {
     enum { POSITIONS = 160, QUERIES = 19 };
@@ -401,6 +409,7 @@ static void test_attention(const struct kernels *k, size_t d, size_t d_v, enum d
                           .positions = POSITIONS,
                           .queries = QUERIES,
                           .type = type,
+                          .rounded = rounded,
                           .q = random_floats(QUERIES * d),
                           .k = random_floats(STORED * d),
                           .v = random_floats(STORED * d),
@@ -409,6 +418,8 @@ static void test_attention(const struct kernels *k, size_t d, size_t d_v, enum d
     size_t seen[QUERIES];
     float slope[QUERIES];
     a.slope = softcap_alibis == SLOPES ? slope : NULL;
+    if (rounded)
+        free(store(a.q, QUERIES * d, type));
     a.k_stored = store(a.k, STORED * d, type);
     a.v_stored = store(a.v, STORED * d, type);
     for (size_t i = 0; i < QUERIES; i++)
@@ -419,9 +430,11 @@ static void test_attention(const struct kernels *k, size_t d, size_t d_v, enum d
     float *whole = mem_alloc(1, bytes), *cut = mem_alloc(1, bytes);
     attend_runs(k, &a, seen, 0, QUERIES, POSITIONS, POSITIONS, whole);
     const double error = attention_error(&a, seen, whole);
-    check(error < 1e-5, "%s: attention, d %zu, %s, bends %d: off by %g", k->isa, d, dtype_name(type),
-          softcap_alibis, error);
-    for (size_t run = ATTEND_BLOCK; run <= STORED; run += ATTEND_BLOCK) {
+    /* rounding to 8 bits changes a probability, and the sum of all, by up to 2^-9 */
+    check(error < (rounded ? 1.0 / 256 : 1e-5), "%s: attention, d %zu, %s%s, bends %d: off by %g",
+          k->isa, d, dtype_name(type), rounded ? " rounded" : "", softcap_alibis, error);
+    const size_t block = rounded ? QUANT_BLOCK : ATTEND_BLOCK;
+    for (size_t run = block; run <= STORED; run += block) {
         attend_runs(k, &a, seen, 0, QUERIES, STORED, run, cut); /* with padding behind */
         check(memcmp(whole, cut, bytes) == 0, "%s: attention in runs of %zu differs, d %zu", k->isa,
               run, d);
@@ -430,11 +443,14 @@ static void test_attention(const struct kernels *k, size_t d, size_t d_v, enum d
         attend_runs(k, &a, seen, i, 1, round_up(seen[i], ATTEND_TILE), STORED, cut + i * d_v);
     check(memcmp(whole, cut, bytes) == 0, "%s: a query among others differs from itself alone, d %zu",
           k->isa, d);
+    for (size_t i = 0, n = 8; i < QUERIES; i += n, n = size_min(n - 1, QUERIES - i))
+        attend_runs(k, &a, seen, i, n, round_up(seen[i + n - 1], ATTEND_TILE), STORED, cut + i * d_v);
+    check(memcmp(whole, cut, bytes) == 0, "%s: few queries differ from all, d %zu", k->isa, d);
     struct attention scattered = a;
     scattered.scattered = true;
     scattered.k_stored = scatter_rows(a.k_stored, d * dtype_size(type), true);
     scattered.v_stored = scatter_rows(a.v_stored, d * dtype_size(type), false);
-    for (size_t run = ATTEND_BLOCK; run <= STORED; run += 2 * ATTEND_BLOCK) {
+    for (size_t run = block; run <= STORED; run += 2 * block) {
         attend_runs(k, &scattered, seen, 0, QUERIES, POSITIONS, run, cut);
         check(memcmp(whole, cut, bytes) == 0, "%s: attention over scattered rows differs, d %zu, %s",
               k->isa, d, dtype_name(type));
@@ -446,6 +462,22 @@ static void test_attention(const struct kernels *k, size_t d, size_t d_v, enum d
         check(isnan(cut[(QUERIES - 1) * d_v]), "%s: attention hides NaN, d %zu", k->isa, d);
     }
     free(a.q), free(a.k), free(a.v), free(a.k_stored), free(a.v_stored), free(whole), free(cut);
+}
+
+/* By hand: e^-1 = 0.36788 rounds to 0.3671875 in bf16, whose neighbours are 2^-9 apart there. */
+static void test_rounded_probability(const struct kernels *k)
+{
+    float q = 1, keys[STORED] = {0, -1}, values[STORED] = {0, 1}, context;
+    struct attention a = {.d = 1, .d_v = 1, .queries = 1, .type = DTYPE_BF16, .rounded = true, .q = &q};
+    const size_t seen = 2;
+    a.k_stored = store(keys, STORED, DTYPE_BF16);
+    a.v_stored = store(values, STORED, DTYPE_BF16);
+    attend_runs(k, &a, &seen, 0, 1, ATTEND_TILE, ATTEND_TILE, &context);
+    check(near(context, 0.3671875 / 1.3671875, 1e-6), "%s: a probability of %g", k->isa, context);
+    a.rounded = false;
+    attend_runs(k, &a, &seen, 0, 1, ATTEND_TILE, ATTEND_TILE, &context);
+    check(near(context, 0.2689414, 1e-6), "%s: a probability of %g, not rounded", k->isa, context);
+    free(a.k_stored), free(a.v_stored);
 }
 
 /* ---- rows ---- */
@@ -524,9 +556,11 @@ static void test_set(const struct kernels *k)
         test_rows_alone(k, precisions[n / 2], (enum dtype)(n % 2));
     for (int n = 0; n < 8 * BENDS; n += n < 8 ? 1 : 3) {
         const size_t d = (const size_t[]){7, 16, 64, 200}[n / 2 % 4];
-        test_attention(k, d, n % 5 == 2 ? div_up(2 * d, 3) : d, (enum dtype)(n % 2),
-                       (enum softcap_alibis)(n / 8));
+        for (int r = 0; r <= n % 2; r++)
+            test_attention(k, d, n % 5 == 2 ? div_up(2 * d, 3) : d, (enum dtype)(n % 2), r,
+                           (enum softcap_alibis)(n / 8));
     }
+    test_rounded_probability(k);
     test_vectors(k);
     test_norms(k);
 }
@@ -571,6 +605,7 @@ int main(void)
         }
     in_c.isa = "amx in C";
     in_c.panel_bf16 = kernels_amx_in_c.panel_bf16;
+    in_c.attend_bf16 = kernels_amx_in_c.attend_bf16;
     test_set(&in_c);
     return check_result();
 }

@@ -283,7 +283,7 @@ static void test_products(enum inputs inputs, enum dtype type, size_t rows)
 struct attend_case {
     size_t d, d_v, queries;
     enum dtype type;
-    bool scattered, masked;
+    bool scattered, masked, rounded;
     float softcap;
     bool slopes;
 };
@@ -339,6 +339,7 @@ static void test_attention(enum inputs inputs, const struct attend_case *c)
                                    .queries = c->queries,
                                    .q = q,
                                    .q_stride = QUERIES,
+                                   .rounded = c->rounded,
                                    .kv_begin = c->masked ? begin : NULL,
                                    .kv_end = end,
                                    .softcap = c->softcap,
@@ -375,6 +376,7 @@ static void test_set(enum inputs inputs)
                                              .type = types[n % 3],
                                              .scattered = n / 2 % 2,
                                              .masked = n / 16 % 2,
+                                             .rounded = n % 3 == 1 && n / 3 % 2,
                                              .softcap = n / 32 == 1 ? 3 : 0,
                                              .slopes = n / 32 == 2});
 }

@@ -64,7 +64,8 @@ static void softmax_group(const struct block_state *b, size_t query, size_t n)
     store_lanes(acc_scale, n, vf_select(before < now, vf_exp(before - now), vf_set1(1)));
     for (size_t i = 0; i < n; i++, scores += BLOCK, sum += NR) {
         const vf largest = vf_set1(max[i]);
-        const vf e0 = vf_exp(vf_load(scores) - largest), e1 = vf_exp(vf_load(scores + VW) - largest);
+        const vf e0 = multiplied_prob(b->a, vf_exp(vf_load(scores) - largest));
+        const vf e1 = multiplied_prob(b->a, vf_exp(vf_load(scores + VW) - largest));
         vf_store(scores, e0);
         vf_store(scores + VW, e1);
         vf_store(sum, vf_fma(vf_load(sum), vf_set1(acc_scale[i]), e0) + e1);
