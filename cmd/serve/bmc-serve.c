@@ -111,21 +111,25 @@ static void name_model(struct server *server)
 
 /* ---- the run ---- */
 
-/* Generates until the server ends. A run that fails has answered its requests; the next ones get another. */
+/* Generates until the server ends. A run that fails has answered its requests, and the next ones get another, unless runs
+ * fail again and again. */
 static int generate_all(struct server *server, struct gen_stats *stats, struct err *err)
 {
-    enum { MOST_FAILURES = 3 };
-    const struct serve_io io = lane_io(&server->lane[GENERATION]);
-    uint64_t before = 0;
+    enum { MOST_FAILURES = 3, WITHIN_MS = 60000 };
+    struct lane *lane = &server->lane[GENERATION];
+    const struct serve_io io = lane_io(lane);
+    double since_ms = 0;
     int rc = 0;
-    for (int failures = 0; failures < MOST_FAILURES && !server->closing;) {
+    for (int failures = 0; failures < MOST_FAILURES && lane_wait(lane);) {
         rc = serve_lines(&server->gen->serve, &io, stats, err);
-        failures = server->n_submitted > before + 1 ? 0 : failures;
-        before = server->n_submitted;
-        failures += rc < 0;
-        if (rc < 0)
-            cli_fail(program.name, err);
+        if (rc == 0)
+            continue;
+        cli_fail(program.name, err);
+        failures = clock_ms() - since_ms < WITHIN_MS ? failures + 1 : 1;
+        since_ms = failures == 1 ? clock_ms() : since_ms;
     }
+    if (rc < 0)
+        lane_refuse(lane, err);
     return rc;
 }
 

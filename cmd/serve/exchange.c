@@ -21,11 +21,13 @@ struct exchange *exchange_open(struct server *server, struct MHD_Connection *con
 {
     struct exchange *x = NULL;
     pthread_mutex_lock(&server->lock);
-    if (server->n_exchanges < server->options->max_requests && (x = calloc(1, sizeof *x))) {
+    const bool limited = endpoint->lane != NO_LANE;
+    if ((!limited || server->n_exchanges < server->options->max_requests) &&
+        (x = calloc(1, sizeof *x))) {
         *x = (struct exchange){.server = server,
                                .connection = connection,
                                .endpoint = endpoint,
-                               .status = OPENAI_OK,
+                               .status = OPENAI_BAD_REQUEST, /* of one that is not complete */
                                .start_ms = clock_ms(),
                                .next = server->exchanges,
                                .link = &server->exchanges};
@@ -62,8 +64,31 @@ static void log_exchange(const struct server *server, const struct exchange *x)
     if (x->first_ms > 0)
         snprintf(first, sizeof first, ", first event after %.0f ms", x->first_ms - x->start_ms);
     cli_say(stderr, "%s: %s %s %d%s%s%s, %.0f ms\n", server->gen->program->name,
-            x->endpoint->method == POST ? "POST" : "GET", x->endpoint->url, x->status,
-            x->gone ? " client gone" : "", tokens, first, clock_ms() - x->start_ms);
+            x->endpoint && x->endpoint->method == GET ? "GET" : "POST",
+            x->endpoint ? x->endpoint->url : "elsewhere", x->status, x->gone ? " client gone" : "",
+            tokens, first, clock_ms() - x->start_ms);
+}
+
+void exchange_refused(struct server *server, const struct endpoint *endpoint, int status)
+{
+    const struct exchange x = {.endpoint = endpoint, .status = status, .start_ms = clock_ms()};
+    pthread_mutex_lock(&server->lock);
+    count(&server->counters, &x);
+    log_exchange(server, &x);
+    pthread_mutex_unlock(&server->lock);
+}
+
+bool exchange_add(struct exchange *x, const char *body, size_t len)
+{
+    struct server *server = x->server;
+    struct err ignored;
+    pthread_mutex_lock(&server->lock);
+    const bool fits = len <= server->most_body - x->body.len &&
+                      len <= MOST_BODIES * server->most_body - server->body_bytes &&
+                      buf_add(&x->body, body, len, &ignored) == 0;
+    server->body_bytes += fits ? len : 0;
+    pthread_mutex_unlock(&server->lock);
+    return fits;
 }
 
 /* Frees an exchange with which both sides are done. */
@@ -77,6 +102,7 @@ static void release(struct server *server, struct exchange *x)
     if (x->next)
         x->next->link = x->link;
     server->n_exchanges--;
+    server->body_bytes -= x->body.len;
     buf_release(&x->body);
     buf_release(&x->out);
     free(x);
@@ -126,6 +152,7 @@ static int next_request(void *arg, bool wait, struct serve_input *input, struct 
         if (!lane->first)
             lane->last = &lane->first;
         lane->body = x->body;
+        server->body_bytes -= x->body.len;
         x->body = (struct buf){0};
         *input = (struct serve_input){.json = buf_text(&lane->body),
                                       .len = lane->body.len,

@@ -223,6 +223,10 @@ static int check_head(const struct server *server, struct MHD_Connection *connec
                  server->most_body);
         return TOO_LARGE;
     }
+    if (content_length(connection) > MOST_BODIES * server->most_body - server->body_bytes) {
+        snprintf(why, size, "too many long bodies are waiting: try again");
+        return OPENAI_UNAVAILABLE;
+    }
     if (endpoint->method == POST && server->closing) {
         snprintf(why, size, "the server is ending");
         return OPENAI_UNAVAILABLE;
@@ -236,12 +240,14 @@ static enum MHD_Result begin(struct server *server, struct MHD_Connection *conne
     const struct endpoint *endpoint = find_endpoint(url);
     char why[160];
     const int status = check_head(server, connection, endpoint, method, why, sizeof why);
-    if (status)
+    if (status) {
+        exchange_refused(server, endpoint, status);
         return refuse(connection, status, why);
-    *context = exchange_open(server, connection, endpoint);
-    return *context
-               ? MHD_YES
-               : refuse(connection, OPENAI_UNAVAILABLE, "too many requests are in progress: try again");
+    }
+    if ((*context = exchange_open(server, connection, endpoint)))
+        return MHD_YES;
+    exchange_refused(server, endpoint, OPENAI_UNAVAILABLE);
+    return refuse(connection, OPENAI_UNAVAILABLE, "too many requests are in progress: try again");
 }
 
 static enum MHD_Result answer_now(struct server *server, struct exchange *x, const char *url)
@@ -266,16 +272,13 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
 {
     struct server *server = arg;
     struct exchange *x = *context;
-    struct err ignored;
     (void)version;
     if (!x)
         return begin(server, connection, url, method, context);
     if (*len) {
-        const bool fits = x->body.len + *len <= server->most_body;
-        if (!fits || buf_add(&x->body, body, *len, &ignored) < 0)
-            return MHD_NO;
+        const bool fits = exchange_add(x, body, *len);
         *len = 0;
-        return MHD_YES;
+        return fits ? MHD_YES : MHD_NO;
     }
     if (x->endpoint->answer)
         return answer_now(server, x, url);
@@ -397,6 +400,14 @@ void http_end(struct server *server, pthread_t thread)
     server->ended = true;
     pthread_mutex_unlock(&server->lock);
     pthread_join(thread, NULL);
+    pthread_mutex_lock(&server->lock);
+    for (struct exchange *x = server->exchanges; x; x = x->next)
+        if (x->suspended) { /* a daemon with suspended connections cannot stop */
+            x->gone = true;
+            x->suspended = false;
+            MHD_resume_connection(x->connection);
+        }
+    pthread_mutex_unlock(&server->lock);
     MHD_quiesce_daemon(server->daemon); /* so that the socket stays the listener's */
     MHD_stop_daemon(server->daemon);
     close(server->resumed);

@@ -107,7 +107,7 @@ struct server {
     char process[17];     /* differs from other processes', in ids of answers */
     pthread_mutex_t lock; /* of all below */
     struct exchange *exchanges;
-    size_t n_exchanges;
+    size_t n_exchanges, body_bytes; /* `body_bytes`: of bodies that no lane has taken */
     uint64_t n_submitted;
     struct lane lane[EMBEDDING + 1];
     struct serve_counters counters;
@@ -117,9 +117,17 @@ struct server {
     volatile sig_atomic_t stop; /* requests in flight end now */
 };
 
+enum { MOST_BODIES = 8 }; /* at a time, of the longest */
+
 /* A new exchange; NULL: there are too many, or no memory. */
 struct exchange *exchange_open(struct server *server, struct MHD_Connection *connection,
                                const struct endpoint *endpoint);
+
+/* Counts and logs a request that is refused by its head; the endpoint may be NULL. */
+void exchange_refused(struct server *server, const struct endpoint *endpoint, int status);
+
+/* Adds to the body; false: it is too long, all bodies are, or there is no memory. */
+bool exchange_add(struct exchange *exchange, const char *body, size_t len);
 
 /* HTTP is done with it. */
 void exchange_close(struct server *server, struct exchange *exchange);

@@ -316,7 +316,8 @@ def agent(client):
     for name in ("add", "multiply", None):
         choice = {"type": "function", "function": {"name": name}} if name else "none"
         try:
-            answer = client.chat.completions.create(model="any", messages=messages, tools=tools, max_tokens=120, seed=3, temperature=0.5, tool_choice=choice)
+            answer = client.chat.completions.create(model="any", messages=messages, tools=tools, max_tokens=120, seed=3, temperature=0.5,
+                                                    tool_choice=choice, **({"parallel_tool_calls": False} if name else {}))
         except Exception as e:  # noqa: BLE001
             print(f"agent: tool_choice {choice}: {e}")
             return

@@ -59,7 +59,7 @@ chat='{"messages": [{"role": "user", "content": "Once upon a time"}], "max_token
     assert_equal "$(status_of /v1/completions -d @long)" 413
     assert_equal "$(status_of /v1/models -H 'Origin: https://example.org')" 403
     assert_equal "$(ask /v1/models | jq -r '.data[].id')" grimm
-    assert_equal "$(ask /metrics | sed -n 's/^bmc_requests_total{status="4xx"} //p')" 4
+    assert_equal "$(ask /metrics | sed -n 's/^bmc_requests_total{status="4xx"} //p')" 8
     refute grep -q 'Once\|promt' "$BATS_FILE_TMPDIR/log"
 }
 
