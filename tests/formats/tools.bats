@@ -87,6 +87,15 @@ END
     expect_error 2 '--tools prints text and calls' bmc-gen -q --chat --chat-template chatml --tools tools.json -p q --ids
 }
 
+@test "a template that shows a format, but knows no tools, has the format that its prompt asks for" {
+    echo "{{ messages[-1].content }}{# [TOOL_CALLS] #}" >t.jinja
+    ask "$call" >request
+    assert_equal "$(bmc-gen -q --chat-template t.jinja --jsonl <request 2>notes | jq -r '.tool_calls[].function.name')" f
+    # one that knows them has its own
+    echo "{{ tools | length }}{{ messages[-1].content }}{# [TOOL_CALLS] #}" >t.jinja
+    assert_equal "$(bmc-gen -q --chat-template t.jinja --jsonl <request 2>notes | jq -c '[.text, has("tool_calls")]')" "$(jq -nc --arg c "$call" '[$c, false]')"
+}
+
 @test "a conversation keeps the calls of its answers" {
     echo '[{"type": "function", "function": {"name": "f"}}]' >tools.json
     printf '%s\n' 'wait > ' 'type q' 'wait ]' 'wait > ' 'type /save saved.json' 'wait > ' 'type r' 'wait ]' 'wait > ' end >script

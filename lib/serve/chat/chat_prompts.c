@@ -24,6 +24,19 @@ static int add_own_tokens(const struct chat *chat, const struct buf *bos, const 
     return rc;
 }
 
+/* True if a template describes tools, or its format reads the calls that a system prompt asks for otherwise. */
+static bool reads_calls(const struct chat_prompts *p)
+{
+    const struct chat_template *t = &p->jinja;
+    bool reads = jinja_names(t->with_tools ? t->with_tools : t->plain, "tools");
+    for (size_t i = 0; i < p->tools.n_patterns && !reads; i++) {
+        const struct tool_pattern *pattern = &p->tools.pattern[i];
+        reads = pattern->body < pattern->n && pattern->item[pattern->body].kind == TOOL_JSON &&
+                strncmp(tool_pattern_opening(pattern), "<tool_call>", 11) == 0;
+    }
+    return reads;
+}
+
 /* Opens the format of tool calls of a template, or the one that prompts ask for if it has none; NULL: of a chat format. */
 static int open_tools(struct chat_prompts *p, const char *text, struct err *err)
 {
@@ -33,8 +46,9 @@ static int open_tools(struct chat_prompts *p, const char *text, struct err *err)
         !file_is_folder(folder))
         return 0;
     const int found = text ? tool_format_find(&p->tools, models, text, strlen(text), err) : 0;
-    if (found)
+    if (found < 0 || (found && reads_calls(p)))
         return found < 0 ? -1 : 0;
+    tool_format_release(&p->tools);
     return tool_format_open(&p->tools, models, "hermes", err);
 }
 
