@@ -26,8 +26,8 @@ static int check_name(const char *name, struct err *err)
     return len && len <= 64 && *name != '.' && *name != '-' && strspn(name, known) == len
                ? 0
                : err_set(err,
-                         "--session: \"%s\" is no name of at most 64 letters, digits, dots, dashes and "
-                         "underscores, of which the first is a letter or digit",
+                         "\"%s\" cannot name a session: at most 64 letters, digits, dots, dashes and "
+                         "underscores are expected, of which the first is a letter or digit",
                          excerpt_of(name, len).text);
 }
 
@@ -131,7 +131,8 @@ static int restore(struct repl *repl, const char *path, struct err *err)
     if (dialogue_restore(&repl->dialogue, saved, err) < 0)
         return err_prefix(err, "%s", path);
     const json_t *seed = json_object_get(saved, "seed");
-    repl->n_answers_before = (size_t)json_integer_value(json_object_get(saved, "answers"));
+    const json_int_t answers = json_integer_value(json_object_get(saved, "answers"));
+    repl->n_answers_before = answers > 0 ? (size_t)answers : 0;
     if (json_is_integer(seed) && !gen->options->seed.given)
         gen->seed = gen->serve.options.request.seed = (uint64_t)json_integer_value(seed);
     repl->changed = true;

@@ -668,11 +668,13 @@ static void take_prompt(const struct program *program, void *options, struct ope
 {
     const struct opt *opt = opt_find_exact(program, "prompt", strlen("prompt"), true);
     bool *given = opt ? &operands->given[opt - program->opts] : NULL;
+    for (size_t i = 0; i < operands->n; i++) {
+        const enum file_kind kind = file_detect(operands->text[i]);
+        if (kind == KIND_MODEL || kind == KIND_GGUF)
+            opt_usage_error(program, "unexpected \"%s\": a model is given with -m", operands->text[i]);
+    }
     if (operands->n != 1 || !given || *given)
         return;
-    const enum file_kind kind = file_detect(operands->text[0]);
-    if (kind == KIND_MODEL || kind == KIND_GGUF)
-        opt_usage_error(program, "unexpected \"%s\": a model is given with -m", operands->text[0]);
     *(const char **)((char *)options + opt->at) = operands->text[0];
     *given = true;
     operands->n = 0;

@@ -106,6 +106,7 @@ END
     expect_error 2 'unexpected "more": a prompt is given with -p' bmc-gen -m "$m" -p x more
     expect_error 2 'unexpected "The": a prompt of several words is quoted' bmc-gen -m "$m" The king
     expect_error 2 "unexpected \"$m\": a model is given with -m" bmc-gen "$m"
+    expect_error 2 "unexpected \"$m\": a model is given with -m" bmc-gen "$m" "The king"
     expect_error 2 'exclude each other' bmc-gen -m "$m" --prompt-ids 1 x
     expect_error 2 'reads its prompts from -f' bmc-gen -m "$m" --jsonl x
 }

@@ -59,7 +59,7 @@ answers() { jq -c '[.messages[] | select(.role == "assistant").content]' "$1"; }
     sed -i 's/"model_id": "[0-9a-f]*"/"model_id": "00"/' $kept/conversation.json
     refused 'the conversation "tale" is with another model, .*grimm.bmc: give that with -m' --session tale
     for bad in ../x .x '' a/b "$(printf %065d 0)"; do
-        refused 'no name of at most 64 letters' --session "$bad"
+        refused 'cannot name a session: at most 64 letters' --session "$bad"
     done
     rm -r state
     converse --temp 0 --session tale -- 'The king'

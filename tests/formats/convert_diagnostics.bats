@@ -82,7 +82,7 @@ first_weight() {
         rm "in/$1"
     }
     for config in no a; do
-        lies m.Q4_K_M.gguf 'a GGUF file: pass that file to bmc-convert$'
+        lies m.Q4_K_M.gguf 'a GGUF file: name that file itself$'
         lies consolidated.00.pth 'a checkpoint in its authors.? own format: use the Hugging Face folder'
         lies consolidated.safetensors 'a checkpoint in its authors.? own format'
         lies tf_model.h5 'TensorFlow weights, which are not supported: save the model as safetensors'

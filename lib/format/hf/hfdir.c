@@ -153,7 +153,7 @@ static const struct form {
     const char *index;       /* the row applies only if this file is missing; NULL: always */
     const char *what;        /* description and advice, after the file name */
 } forms[] = {
-    {"", ".gguf", NULL, "a GGUF file: pass that file to bmc-convert"},
+    {"", ".gguf", NULL, "a GGUF file: name that file itself"},
     {"model-00001-of-", ".safetensors", "model.safetensors.index.json",
      "sharded weights without their index: add model.safetensors.index.json to the folder"},
     {"pytorch_model-00001-of-", ".bin", "pytorch_model.bin.index.json",
