@@ -385,8 +385,8 @@ size_t prefix_store_save(struct prefix_store *s, struct session *session, size_t
     struct kv *kv = session_kv(session);
     size_t stored = 0;
     const size_t end = size_min(n, session_length(session, seq)) / TOKENS;
-    if (!s->bound || session_has_foreign(session, seq) || !kv_is_untrimmed(kv, seq) ||
-        end <= chain->blocks)
+    if (!s->bound || !kvblock_folder_writes(s->folder) || session_has_foreign(session, seq) ||
+        !kv_is_untrimmed(kv, seq) || end <= chain->blocks)
         return 0;
     const size_t first = chain->blocks;
     struct prefix_chain to = *chain;

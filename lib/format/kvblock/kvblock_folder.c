@@ -287,6 +287,8 @@ static int open_temporary(struct kvblock_folder *f, char name[NAME_SIZE])
     return fd;
 }
 
+bool kvblock_folder_writes(const struct kvblock_folder *f) { return !f->read_only; }
+
 bool kvblock_folder_put(struct kvblock_folder *f, struct kvblock_head *block, size_t index)
 {
     const size_t bytes = sizeof *block + (size_t)block->bytes;

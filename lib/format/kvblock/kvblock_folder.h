@@ -41,6 +41,9 @@ bool kvblock_folder_has(const struct kvblock_folder *folder, const struct hash *
 enum kvblock_found kvblock_folder_get(struct kvblock_folder *folder, const struct kvblock_head *want,
                                       size_t index, struct kvblock_head *block);
 
+/* True until writing has failed. */
+bool kvblock_folder_writes(const struct kvblock_folder *folder);
+
 /* Writes a block, whose head is complete but for its hash, and evicts others if the folder is full.
  * Returns false if that fails: then the folder is read only from now on, after a warning. */
 bool kvblock_folder_put(struct kvblock_folder *folder, struct kvblock_head *block, size_t index);

@@ -692,9 +692,7 @@ static int wordpiece_encode(const struct tokenizer *tok, void *scratch, const ch
         const size_t piece = characters > WORDPIECE_MOST_CHARACTERS
                                  ? 0
                                  : longest_piece(tok, word->data + at, word->len - at, &id);
-        if (at == 0 && piece && piece < sizeof TOK_SPACE)
-            return err_set(err, "the vocabulary has an empty token");
-        if (!piece) {
+        if (piece < (at ? 1 : sizeof TOK_SPACE)) { /* none; or no letter behind U+2581 */
             ids->len = before;
             return tok->unk == TOK_NONE ? 0 : ids_add(ids, tok->unk, err);
         }
