@@ -320,6 +320,7 @@ $(BUILD)/tests/test_abi: private LDFLAGS += -Wl,-rpath,$(abspath $(dir $(LIBBMC_
 $(BUILD)/tests/test_tune_report: $(call parts_of,tune) $(BUILD)/cmd/plot.o $(CMD_SHARED)
 $(BUILD)/tests/test_tune_report: private LDFLAGS += -Wl,--wrap=sweep_plan
 $(BUILD)/tests/test_files: $(CMD_SHARED)
+$(BUILD)/tests/test_sandbox: $(addprefix $(BUILD)/cmd/chat/,sandbox.o sandbox_filter.o)
 $(BUILD)/tests/poisoned_spec: $(SPEC_PARTS) $(BUILD)/cmd/spec/bmc-spec.o $(CMD_SHARED) | $(BUILD)/models.d
 $(BUILD)/tests/poisoned_spec: private LDFLAGS += -rdynamic -Wl,--wrap=cpu_backend
 $(BUILD)/models.d:

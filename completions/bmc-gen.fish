@@ -13,6 +13,7 @@ complete -c bmc-gen -s i -l interactive -d 'with --chat, a conversation at the t
 complete -c bmc-gen -l session -x -d 'with -i, keep the conversation under this name, and go on with it where it ended'
 complete -c bmc-gen -l system -x -d 'with --chat, the system prompt'
 complete -c bmc-gen -l tools -r -F -d 'with --chat, functions that the model may call: a JSON list as the tools of OpenAI\'s requests; calls are printed as lines of JSON'
+complete -c bmc-gen -l run-tools -d 'with -i and --tools, run the commands that the tools file has for the functions called, in a sandbox, each when you agree'
 complete -c bmc-gen -l chat-template -x -d 'chat format by name or as a .chat file by path (with a slash), a Jinja template as FILE.jinja, or one of several templates of the model by name (default: the model\'s template, else its format)'
 complete -c bmc-gen -l chat-template-kwargs -x -d 'further variables of the chat template, as a JSON object; requests can set others with chat_template_kwargs'
 complete -c bmc-gen -l reasoning -x -a 'hide show separate' -d 'what becomes of reasoning (thoughts) in answers, found by the chat template\'s markers: hide, show or separate (before the answer, without the markers; with --jsonl as reasoning_content) (default: separate in conversations with tools and under --openai, else part of the text, as the model writes it)'

@@ -126,6 +126,36 @@ static int act_on(struct repl *repl, const struct buf *typed, struct err *err)
     return say_typed(repl, typed, err) < 0 ? -1 : COMMAND_ANSWER;
 }
 
+/* ---- calls of tools ---- */
+
+/* Under --run-tools, answers the calls of the last message. GEN_REQUEST: the model is to go on; GEN_LATER: there are none, or
+ * the user stopped; or -1. */
+static int answer_calls(struct repl *repl, struct err *err)
+{
+    struct answer_options *answer = &repl->gen->serve.options.answer;
+    const struct answer_options given = *answer;
+    const json_t *calls = repl->tools.commands ? dialogue_calls(&repl->dialogue) : NULL, *call;
+    int got = LINE_READ, rc = 0;
+    size_t i;
+    json_array_foreach(calls, i, call)
+    {
+        AUTO(buf_release) struct buf result = {0};
+        got = got == LINE_READ && rc == 0
+                  ? repl_tools_call(&repl->tools, repl->editor, call, &result, err)
+                  : got;
+        rc = got < 0 || rc < 0 || (got != LINE_READ && buf_addf(&result, err, "[not run]") < 0)
+                 ? -1
+                 : dialogue_say_result(&repl->dialogue, call, buf_text(&result), result.len, err);
+    }
+    if (rc < 0 || !calls || got != LINE_READ)
+        return rc < 0 ? -1 : GEN_LATER;
+    if (answer->choice.kind != TOOL_CHOICE_NONE) /* which applies to messages of the user */
+        answer->choice.kind = TOOL_CHOICE_AUTO;
+    rc = repl_begin_turn(repl, err);
+    *answer = given;
+    return rc < 0 ? -1 : GEN_REQUEST;
+}
+
 /* ---- callbacks of generate() ---- */
 
 /* Reads until there is something to answer. GEN_REQUEST, GEN_END, or -1. */
@@ -135,6 +165,11 @@ static int ask(struct repl *repl, struct buf *typed, struct err *err)
         struct err why;
         int outcome = COMMAND_DONE;
         repl_stop = 0;
+        const int called = answer_calls(repl, &why);
+        if (called == GEN_REQUEST)
+            return GEN_REQUEST;
+        if (called < 0)
+            repl_say("%s", why.text);
         const int got = read_message(repl, typed, err);
         if (got < 0)
             return -1;
@@ -283,6 +318,8 @@ int repl_run(struct gen *gen, struct err *err)
     cli_progress_begin(&repl.progress, "prompt");
     if (gen_open_session(gen, 1, 0, err) < 0 ||
         line_editor_open(&repl.editor, gen->program->name, &repl_stop, repl_complete, &repl, err) < 0 ||
+        (gen->options->run_tools &&
+         repl_tools_open(&repl.tools, gen->tools, gen->options->tools, err) < 0) ||
         begin_conversation(&repl, err) < 0)
         goto out;
     gen->turns = json_array();
@@ -302,6 +339,7 @@ out:
     repl_session_close(&repl);
     dialogue_release(&repl.dialogue);
     gen_answer_release(&repl.answer);
+    repl_tools_close(&repl.tools);
     buf_release(&repl.attached);
     if (repl.owns_snapshot)
         snapshot_close(repl.snapshot);

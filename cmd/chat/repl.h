@@ -2,10 +2,11 @@
  *
  * All answers of a conversation are requests of one generate() call with one slot: while the user types,
  * the slot retains its KV entries, and the next prompt reuses those of the longest common prefix. Files,
- * lowest first: line_editor, repl_turn, repl_commands, repl_session, repl. */
+ * lowest first: line_editor, sandbox_filter, sandbox, repl_tools, repl_turn, repl_commands, repl_session, repl. */
 #pragma once
 
 #include "chat/line_editor.h"
+#include "chat/repl_tools.h"
 #include "gen/gen.h"
 #include "serve/chat/dialogue.h"
 
@@ -23,6 +24,7 @@ struct repl {
     struct gen_stats stats;     /* of the whole run */
     struct gen_request request; /* the one in flight, or the last one */
     struct gen_answer answer;   /* of that */
+    struct repl_tools tools;    /* of --run-tools */
     struct gen_stats before;    /* `stats` when the request began */
     size_t n_requests;
     struct turn_counts last;

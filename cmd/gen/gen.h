@@ -79,8 +79,9 @@ struct gen_options {
     bool parse_special;    /* parse special tokens in chat messages */
     bool no_parse_special; /* do not parse special tokens in prompts and texts */
     const char *system, *chat_format;
-    const char *template_kwargs;  /* JSON object; NULL: not given */
-    const char *tools;            /* path */
+    const char *template_kwargs; /* JSON object; NULL: not given */
+    const char *tools;           /* path */
+    bool run_tools;
     struct answer_options answer; /* budget, last_words and choice.single */
     int reasoning;                /* -1: not given */
     const char *tool_choice;      /* NULL: not given */

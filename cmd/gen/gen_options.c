@@ -163,6 +163,8 @@ static const struct usage_rule rules[] = {
      "--beams, --echo, --ids, --prompt-cache and -f (there, /file reads a file)"},
     {"session", NEEDS, "interactive", NULL},
     {"session", EXCLUDES, "load-kv", NULL},
+    {"run-tools", NEEDS, "tools", NULL},
+    {"run-tools", NEEDS, "interactive", "--run-tools goes with -i: a user agrees to each command"},
     {"n-best length-penalty early-stopping", NEEDS, "beams", NULL},
     {"beams", EXCLUDES, JOBS, "--beams goes with generation only"},
     {"beams", EXCLUDES, "@sampled", "--beams is a deterministic search: it needs temperature 0"},

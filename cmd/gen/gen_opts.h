@@ -35,6 +35,7 @@
     TEXT("session", NULL, "NAME", session, "with -i, keep the conversation under this name, and go on with it where it ended"), \
     TEXT("system", NULL, "TEXT", system, "with --chat, the system prompt"), \
     PATH("tools", NULL, "FILE", tools, "with --chat, functions that the model may call: a JSON list as the tools of OpenAI's requests; calls are printed as lines of JSON"), \
+    FLAG("run-tools", NULL, run_tools, "with -i and --tools, run the commands that the tools file has for the functions called, in a sandbox, each when you agree"), \
     ROW_CHAT_TEMPLATE, \
     ROW_TEMPLATE_KWARGS, \
     CHOICE("reasoning", "HOW", reasoning, REASONING_FORMS, "what becomes of reasoning (thoughts) in answers, found by the chat template's markers: {} (before the answer, without the markers; with --jsonl as reasoning_content) (default: separate in conversations with tools and under --openai, else part of the text, as the model writes it)"), \

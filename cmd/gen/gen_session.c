@@ -420,8 +420,10 @@ static int read_tools(struct gen *gen, struct err *err)
     if (!json_array_size(gen->tools))
         return err_set(err, "%s: a list of tools is expected, with one at least", path);
     for (size_t i = 0; i < json_array_size(gen->tools); i++) {
-        const json_t *tool = json_array_get(gen->tools, i),
-                     *function = json_object_get(tool, "function");
+        json_t *tool = json_array_get(gen->tools, i);
+        const json_t *function = json_object_get(tool, "function");
+        if (!gen->options->run_tools)
+            json_object_del(tool, "command"); /* which is not for the model */
         if (!json_is_string(json_object_get(function ? function : tool, "name")))
             return err_set(err,
                            "%s: tool %zu has no name; {\"type\": \"function\", \"function\": "

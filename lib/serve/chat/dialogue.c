@@ -45,6 +45,21 @@ int dialogue_say(struct dialogue *d, const char *role, const char *text, size_t 
     return json_push(d->messages, message, err);
 }
 
+const json_t *dialogue_calls(const struct dialogue *d)
+{
+    const json_t *last = json_array_get(d->messages, json_array_size(d->messages) - 1);
+    const json_t *calls = json_object_get(last, "tool_calls");
+    return json_array_size(calls) ? calls : NULL;
+}
+
+int dialogue_say_result(struct dialogue *d, const json_t *call, const char *text, size_t len,
+                        struct err *err)
+{
+    json_t *message = json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id",
+                                json_object_get(call, "id"), "content", json_text(text, len));
+    return json_push(d->messages, message, err);
+}
+
 const char *dialogue_system(const struct dialogue *d)
 {
     return has_role(d, 0, "system")

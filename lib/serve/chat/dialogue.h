@@ -33,6 +33,13 @@ void dialogue_clear(struct dialogue *dialogue);
 int dialogue_say(struct dialogue *dialogue, const char *role, const char *text, size_t len,
                  struct err *err) MUST_USE;
 
+/* The calls of the last message, which wait for results; NULL: it has none. */
+const json_t *dialogue_calls(const struct dialogue *dialogue);
+
+/* Appends the result of a call, in which bytes that are not UTF-8 are replaced. */
+int dialogue_say_result(struct dialogue *dialogue, const json_t *call, const char *text, size_t len,
+                        struct err *err) MUST_USE;
+
 /* Replaces the system message at the start; an empty one is removed. */
 int dialogue_set_system(struct dialogue *dialogue, const char *text, size_t len,
                         struct err *err) MUST_USE;
