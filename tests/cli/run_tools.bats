@@ -39,7 +39,7 @@ tools() {
     assert_equal "$(jq -c '.messages | .[1].tool_calls[0].id == .[2].tool_call_id' s.json)" true
     printf '%s\n' 'wait > ' 'type Go' 'wait declined: ' 'type n' 'wait ]' 'wait > ' 'type /save n.json' 'wait > ' 'end' >script
     TERM=dumb timeout 60 "$BMC_BUILD/tests/pty" "$BMC_BIN/bmc-gen" -m "$(model grimm)" --chat --chat-template chatml --temp 0 -n 200 -c 1024 -i \
-        --tools t/tools.json --run-tools --tool-choice echo <script >raw 2>pty.err || fail "$(cat pty.err raw)"
+        --tools t/tools.json --run-tools --tool-choice echo --no-parallel-tool-calls <script >raw 2>pty.err || fail "$(cat pty.err raw)"
     assert_equal "$(jq -r '.messages[2].content' n.json)" '[the user declined this call]'
     expect_error 2 'go(es)? with --tools' bmc-gen -q -m "$(model grimm)" --chat --run-tools x
     expect_error 2 'goes with -i' bmc-gen -q -m "$(model grimm)" --chat --tools t/tools.json --run-tools x
