@@ -253,13 +253,13 @@ enum { KEYWORDS_KEY, KEYWORDS_VALUE, KEYWORDS_NEXT };
 static int read_keyword(struct tool_parser *p, struct err *err)
 {
     const char *text = p->in.data + p->at;
-    const size_t left = p->in.len - p->at;
+    const size_t left = size_min(p->in.len - p->at, MATCH_BYTES);
     size_t n = 0;
     while (n < left && (isalnum((unsigned char)text[n]) || text[n] == '_'))
         n++;
     const size_t sign = n + count_space(text + n, left - n);
     if (sign == left)
-        return BODY_MORE;
+        return left < MATCH_BYTES ? BODY_MORE : BODY_BAD;
     if (!n || text[sign] != '=')
         return BODY_BAD;
     if (add_key(p, text, n, err) < 0)
@@ -307,9 +307,9 @@ enum { PYTHON_BEGIN = KEYWORDS_NEXT + 1, PYTHON_NAME, PYTHON_NEXT };
 static int read_python_name(struct tool_parser *p, struct err *err)
 {
     const char *text = p->in.data + p->at;
-    const size_t left = p->in.len - p->at, n = count_name(text, left);
+    const size_t left = size_min(p->in.len - p->at, MATCH_BYTES), n = count_name(text, left);
     if (n == left)
-        return BODY_MORE;
+        return left < MATCH_BYTES ? BODY_MORE : BODY_BAD;
     if (!n || text[n] != '(')
         return BODY_BAD;
     if (buf_add(&p->name, text, n, err) < 0)

@@ -14,7 +14,10 @@ int match_text(const char *literal, const char *text, size_t len, bool last, siz
             const size_t run = strspn(literal, " \t\r\n");
             if (!literal[run])
                 break;
-            i += count_space(text + i, len - i);
+            const size_t space = count_space(text + i, len - i);
+            if (space > MATCH_BYTES)
+                return MATCH_NONE;
+            i += space;
             literal += run;
         }
         if (i == len)
@@ -91,6 +94,9 @@ int match_parameters_end(const struct tool_pattern *pattern, const struct tool_f
 {
     const char *const next[] = {tool_pattern_opening(tool_format_parameter(format)),
                                 tool_pattern_closing(pattern)};
+    const bool cut = len > MATCH_BYTES;
+    len = size_min(len, MATCH_BYTES);
+    last = last && !cut;
     const size_t space = count_space(text, len);
     int best = last && space == len ? MATCH_FOUND : MATCH_NONE;
     for (size_t i = 0; i < ARRAY_LEN(next) && best != MATCH_FOUND; i++) {
@@ -100,7 +106,7 @@ int match_parameters_end(const struct tool_pattern *pattern, const struct tool_f
         if (found != MATCH_NONE)
             best = found;
     }
-    return best;
+    return cut && best == MATCH_MORE ? MATCH_NONE : best;
 }
 
 /* Reads a name or an id at text[len]: up to `next`, the literal text behind it or NULL, or a byte that it cannot have. */
@@ -170,8 +176,8 @@ static int match_field(const struct tool_item *item, const char *next, const cha
     return item->kind == TOOL_NAME_IN_ID && !head->name.size ? MATCH_NONE : MATCH_FOUND;
 }
 
-int match_head(const struct tool_pattern *pattern, const struct tool_format *format, const char *text,
-               size_t len, bool last, struct tool_head *head)
+static int match_items(const struct tool_pattern *pattern, const struct tool_format *format,
+                       const char *text, size_t len, bool last, struct tool_head *head)
 {
     const struct tool_pattern *parameter = tool_format_parameter(format);
     size_t i = 0, end = 0;
@@ -201,4 +207,13 @@ int match_head(const struct tool_pattern *pattern, const struct tool_format *for
     return pattern->item[pattern->body].kind == TOOL_PARAMETERS
                ? match_parameters_end(pattern, format, text + i, len - i, last)
                : match_body(pattern->item[pattern->body].kind, text + i, len - i, last);
+}
+
+int match_head(const struct tool_pattern *pattern, const struct tool_format *format, const char *text,
+               size_t len, bool last, struct tool_head *head)
+{
+    const bool cut = len > MATCH_BYTES;
+    const int found =
+        match_items(pattern, format, text, size_min(len, MATCH_BYTES), last && !cut, head);
+    return cut && found == MATCH_MORE ? MATCH_NONE : found;
 }

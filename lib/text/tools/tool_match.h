@@ -6,6 +6,9 @@
 
 enum { MATCH_NONE, MATCH_MORE, MATCH_FOUND };
 
+/* What is not decided after so many bytes is no match, so that text that arrives in pieces is not compared without end. */
+enum { MATCH_BYTES = 1024 };
+
 /* Compares text[len] with a literal text: white space in that stands for any or none, that at its end is not compared, and
  * a letter or digit at its end is the end of a word. `last`: nothing follows text[len]; else the result may be MATCH_MORE.
  * Sets *end behind it. */

@@ -128,6 +128,8 @@ static int find_bare(struct tool_parser *p, bool last, const struct tool_pattern
 {
     size_t len, end;
     const char *text = left(p, &len), *separator = p->format->separator;
+    const bool cut = len > MATCH_BYTES;
+    len = size_min(len, MATCH_BYTES);
     size_t i = count_space(text, len);
     if (separator && p->after_call) {
         const int found = match_text(separator, text + i, len - i, last, &end);
@@ -139,7 +141,7 @@ static int find_bare(struct tool_parser *p, bool last, const struct tool_pattern
         }
     }
     *at = p->at + i;
-    return i == len ? last ? MATCH_NONE : MATCH_MORE
+    return i == len ? last || cut ? MATCH_NONE : MATCH_MORE
                     : find_head(p, *at, SEEKS_BARE, last, pattern, head);
 }
 
@@ -219,19 +221,20 @@ static int read_closing(struct tool_parser *p, bool last, struct err *err)
     size_t len, end = 0;
     const char *text = left(p, &len);
     const size_t space = count_space(text, len);
+    p->at += space;
     int found = MATCH_FOUND;
     if (closing)
         found = match_text(closing, text + space, len - space, false, &end);
     if (found == MATCH_MORE && !last)
         return WAITS;
     if (found == MATCH_FOUND && closing)
-        p->at += space + end;
+        p->at += end;
     if (found == MATCH_MORE && (!p->truncated || !open_end)) {
         p->at = p->in.len;
         found = MATCH_FOUND;
     }
     if (found == MATCH_NONE)
-        found = find_head(p, p->at + space, SEEKS_FIRST, last, &pattern, &head);
+        found = find_head(p, p->at, SEEKS_FIRST, last, &pattern, &head);
     if (found == MATCH_MORE && !last)
         return WAITS;
     if (found != MATCH_FOUND && p->begun)

@@ -160,7 +160,7 @@ static int read_string(struct value_reader *r, const char *text, size_t len, siz
     return buf_add(out, "\"", 1, err) < 0 ? -1 : end_element(r);
 }
 
-static bool is_word(char c) { return isalnum((unsigned char)c) || strchr("+-._$", c); }
+static bool is_word(char c) { return isalnum((unsigned char)c) || (c && strchr("+-._$", c)); }
 
 /* True if a word is a number of JSON. */
 static bool is_number(const char *text, size_t len)
