@@ -84,9 +84,9 @@ static int match_body(enum tool_item_kind body, const char *text, size_t len, bo
         return MATCH_NONE;
     }
     const size_t n = count_name(text + i, len - i);
-    if (i + n == len)
-        return n < FIELD_BYTES ? more : MATCH_NONE;
-    return n && text[i + n] == '(' ? MATCH_FOUND : MATCH_NONE;
+    if (n >= FIELD_BYTES)
+        return MATCH_NONE;
+    return i + n == len ? more : n && text[i + n] == '(' ? MATCH_FOUND : MATCH_NONE;
 }
 
 int match_parameters_end(const struct tool_pattern *pattern, const struct tool_format *format,
