@@ -83,12 +83,18 @@ bool exchange_add(struct exchange *x, const char *body, size_t len)
     struct server *server = x->server;
     struct err ignored;
     pthread_mutex_lock(&server->lock);
-    const bool fits = len <= server->most_body - x->body.len &&
-                      len <= MOST_BODIES * server->most_body - server->body_bytes &&
-                      buf_add(&x->body, body, len, &ignored) == 0;
-    server->body_bytes += fits ? len : 0;
+    if (!x->too_long && len <= server->most_body - x->body.len &&
+        len <= MOST_BODIES * server->most_body - server->body_bytes &&
+        buf_add(&x->body, body, len, &ignored) == 0) {
+        server->body_bytes += len;
+    } else {
+        x->too_long = true;
+        x->discarded += len;
+        server->body_bytes -= x->body.len;
+        buf_release(&x->body);
+    }
     pthread_mutex_unlock(&server->lock);
-    return fits;
+    return x->discarded <= MOST_DISCARDED;
 }
 
 /* Frees an exchange with which both sides are done. */

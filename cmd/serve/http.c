@@ -198,6 +198,9 @@ static uint64_t content_length(struct MHD_Connection *connection)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
+static const char too_large[] =
+    "the body is longer than %zu bytes: bmc-serve --max-body sets the limit";
+
 /* Checks a request by its head; 0: it may go on, else the status and the reason. */
 static int check_head(const struct server *server, struct MHD_Connection *connection,
                       const struct endpoint *endpoint, const char *method, char *why, size_t size)
@@ -218,12 +221,12 @@ static int check_head(const struct server *server, struct MHD_Connection *connec
         snprintf(why, size, "%s takes %s", endpoint->url, endpoint->method == POST ? "POST" : "GET");
         return NOT_ALLOWED;
     }
-    if (content_length(connection) > server->most_body) {
-        snprintf(why, size, "the body is longer than %zu bytes: bmc-serve --max-body sets the limit",
-                 server->most_body);
+    if (content_length(connection) > server->most_body + MOST_DISCARDED) {
+        snprintf(why, size, too_large, server->most_body);
         return TOO_LARGE;
     }
-    if (content_length(connection) > MOST_BODIES * server->most_body - server->body_bytes) {
+    if (content_length(connection) <= server->most_body &&
+        content_length(connection) > MOST_BODIES * server->most_body - server->body_bytes) {
         snprintf(why, size, "too many long bodies are waiting: try again");
         return OPENAI_UNAVAILABLE;
     }
@@ -279,6 +282,12 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
         const bool fits = exchange_add(x, body, *len);
         *len = 0;
         return fits ? MHD_YES : MHD_NO;
+    }
+    if (x->too_long) {
+        char why[160];
+        x->status = TOO_LARGE;
+        snprintf(why, sizeof why, too_large, server->most_body);
+        return refuse(connection, TOO_LARGE, why);
     }
     if (x->endpoint->answer)
         return answer_now(server, x, url);

@@ -67,12 +67,14 @@ struct exchange {
     uint64_t number;
     char id[64];
     struct buf body, out;
-    size_t sent;    /* bytes of `out` */
-    bool submitted; /* the lane has it, or had it */
-    bool served;    /* the lane is done with it */
-    bool suspended; /* its connection is, until there is an answer */
-    bool streams;   /* answered by events */
-    bool gone;      /* the client is */
+    size_t sent;      /* bytes of `out` */
+    size_t discarded; /* bytes of the body */
+    bool too_long;    /* the body is */
+    bool submitted;   /* the lane has it, or had it */
+    bool served;      /* the lane is done with it */
+    bool suspended;   /* its connection is, until there is an answer */
+    bool streams;     /* answered by events */
+    bool gone;        /* the client is */
     volatile sig_atomic_t cancelled;
     int status;
     size_t n_prompt, n_cached, n_generated;
@@ -117,7 +119,10 @@ struct server {
     volatile sig_atomic_t stop; /* requests in flight end now */
 };
 
-enum { MOST_BODIES = 8 }; /* at a time, of the longest */
+enum {
+    MOST_BODIES = 8,          /* at a time, of the longest */
+    MOST_DISCARDED = 16 << 20 /* bytes of a body that is too long */
+};
 
 /* A new exchange; NULL: there are too many, or no memory. */
 struct exchange *exchange_open(struct server *server, struct MHD_Connection *connection,
@@ -126,7 +131,8 @@ struct exchange *exchange_open(struct server *server, struct MHD_Connection *con
 /* Counts and logs a request that is refused by its head; the endpoint may be NULL. */
 void exchange_refused(struct server *server, const struct endpoint *endpoint, int status);
 
-/* Adds to the body; false: it is too long, all bodies are, or there is no memory. */
+/* Adds to the body. One that is too long, or for which there is no room, is read to its end, but not kept, so that the
+ * client gets an answer; false: it has no end. */
 bool exchange_add(struct exchange *exchange, const char *body, size_t len);
 
 /* HTTP is done with it. */
