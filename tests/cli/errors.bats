@@ -412,7 +412,7 @@ spoil() {
         edit_json bad/config.json "$1"
         refused "$2"
     }
-    change '.architectures = ["NoSuchForCausalLM"]' 'config.json: .*"NoSuchForCausalLM" is unknown; families in .* are bamba, bloom, .*, gemma, .* and [1-9][0-9]* others; to add one, write a family file'
+    change '.architectures = ["NoSuchForCausalLM"]' 'config.json: .*"NoSuchForCausalLM" is unknown; families in .* are bamba, bert, bloom, .*, gemma, .* and [1-9][0-9]* others; to add one, write a family file'
     change 'del(.architectures)' 'config.json: .*architecture'
     change '.architectures = 5' 'config.json: .*architecture'
     change '[.]' 'config.json: .*object'
@@ -448,9 +448,9 @@ spoil() {
         refused "bad/tokenizer.json: .*$2"
     }
     change '.model.type = "WordPiece"' WordPiece
-    change '.normalizer = {type: "BertNormalizer"}' BertNormalizer
+    change '.normalizer = {type: "Nmt"}' Nmt
     change '.pre_tokenizer = {type: "Whitespace"}' Whitespace
-    change '.decoder = {type: "WordPiece"}' WordPiece
+    change '.decoder = {type: "CTC"}' CTC
     change '.post_processor = {type: "BertProcessing", sep: ["a", 1], cls: ["b", 2]}' BertProcessing
     change 'del(.model)' model
     change '.model.vocab |= with_entries(.value += 1000)' ''

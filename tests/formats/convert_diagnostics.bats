@@ -46,8 +46,8 @@ facts() { bmc-convert --info --format json "$1" | jq -c '[.vocab, .eos, .tokeniz
 
 @test "errors name the file that the tokenizer was read from" {
     tiny_shape tiny.shape
-    echo '{"model":{"type":"WordPiece"}}' >words.json
-    expect_error 1 '^bmc-convert: words.json: model "WordPiece"' bmc-convert --synth ./tiny.shape --tokenizer words.json -o a.bmc
+    echo '{"model":{"type":"WordLevel"}}' >words.json
+    expect_error 1 '^bmc-convert: words.json: model "WordLevel"' bmc-convert --synth ./tiny.shape --tokenizer words.json -o a.bmc
 }
 
 # ---- weights ----

@@ -119,7 +119,7 @@ converts() {
         [[ $family != */eagle* ]] || continue # draft heads are no base models
         sampled 8 || continue
         sed -n 's/^architecture *\([^ ]*\)$/"\1"/p' "$family" >architectures
-        name=$(dirname "$(grep -lFf architectures "$FIXTURES"/{families,models}/*/config.json | head -n 1)")
+        name=$(dirname "$(grep -lFf architectures "$FIXTURES"/{families,models,encoders}/*/config.json | head -n 1)")
         rm -rf m
         cp -rL "$name" m
         edit_safetensors m/model.safetensors '["", "model.", "language_model.model.", "model.language_model.", "language_model."] as $p

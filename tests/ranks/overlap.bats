@@ -12,7 +12,7 @@ load mpi
 generate() {
     local launch=(mpirun -n "$1")
     [ "$1" -gt 1 ] || launch=()
-    ok "${launch[@]}" "$BMC_BIN/bmc-gen" -q -m model.bmc --jsonl -f "$2" -b 140 -n 3 --ignore-eos -t 1 --parallelism tensor --stats "stats.$1"
+    ok "${launch[@]}" "$BMC_BIN/bmc-gen" -q -m model.bmc --jsonl -f "$2" -b 140 -n 6 --ignore-eos -t 1 --parallelism tensor --stats "stats.$1"
 }
 
 # RANKS FILE: results equal those of one process.

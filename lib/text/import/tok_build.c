@@ -803,7 +803,8 @@ static void build_from_tokenizer_json(struct build *build)
     read_added_tokens(build, json_object_get(build->root, "added_tokens"));
     apply_config(build, tok_components_parse(w, build->root));
     if (w->kind != KIND_BPE && w->flags & TOK_BYTE_LEVEL)
-        tok_writer_fail(w, "%s: model Unigram with \"ByteLevel\" is not supported", w->where);
+        tok_writer_fail(w, "%s: model %s with \"ByteLevel\" is not supported", w->where,
+                        tok_models[w->kind].name);
     if (w->steps[LIST_NORMALIZER] && !w->failed)
         tok_writer_normalize_added(w);
 }
