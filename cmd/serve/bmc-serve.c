@@ -120,7 +120,7 @@ static int generate_all(struct server *server, struct gen_stats *stats, struct e
     const struct serve_io io = lane_io(lane);
     double since_ms = 0;
     int rc = 0;
-    for (int failures = 0; failures < MOST_FAILURES && lane_wait(lane);) {
+    for (int failures = 0; failures < MOST_FAILURES && lane_wait(lane) && !server->stop;) {
         rc = serve_lines(&server->gen->serve, &io, stats, err);
         if (rc == 0)
             continue;
@@ -128,8 +128,8 @@ static int generate_all(struct server *server, struct gen_stats *stats, struct e
         failures = clock_ms() - since_ms < WITHIN_MS ? failures + 1 : 1;
         since_ms = failures == 1 ? clock_ms() : since_ms;
     }
-    if (rc < 0)
-        lane_refuse(lane, err);
+    server_close_lanes(server);
+    lane_end(lane);
     return rc;
 }
 
@@ -161,15 +161,19 @@ static void *run_embeddings(void *arg)
     struct err err;
     options.prefix_cache_bytes = options.kept_states = options.memory_bytes = 0;
     options.prefix_store = NULL;
-    while (lane_wait(&server->lane[EMBEDDING])) {
-        if ((!session && session_open(&session, server->gen->model, &options, &err) < 0) ||
-            embed_all(server, session, &err) < 0) {
+    while (lane_wait(&server->lane[EMBEDDING]) && !server->stop) {
+        if (server->gen->model->store) { /* whose experts are those of one pass at a time */
+            err_set(&err, "with --experts there are no embeddings");
+            lane_refuse(&server->lane[EMBEDDING], &err);
+        } else if ((!session && session_open(&session, server->gen->model, &options, &err) < 0) ||
+                   embed_all(server, session, &err) < 0) {
             cli_fail(program.name, &err);
             lane_refuse(&server->lane[EMBEDDING], &err);
             session_close(session);
             session = NULL;
         }
     }
+    lane_end(&server->lane[EMBEDDING]);
     session_close(session);
     return NULL;
 }
@@ -189,7 +193,6 @@ static int run_server(struct server *server, struct err *err)
     if (!gen->options->quiet)
         cli_say(stderr, "%s: %s at %s\n", program.name, server->model, server->listener.name);
     const int rc = generate_all(server, &stats, err);
-    server_close_lanes(server);
     pthread_join(embeddings, NULL);
     http_end(server, thread);
     return rc < 0 ? -1 : gen_report(gen, &stats, err);

@@ -125,10 +125,21 @@ void exchange_close(struct server *server, struct exchange *x)
     pthread_mutex_unlock(&server->lock);
 }
 
-void exchange_submit(struct server *server, struct exchange *x)
+static const char ending[] = "the server is ending";
+
+bool exchange_submit(struct server *server, struct exchange *x)
 {
     struct lane *lane = &server->lane[x->endpoint->lane];
+    struct err ignored;
     pthread_mutex_lock(&server->lock);
+    const bool ended = lane->ended;
+    if (ended) {
+        x->submitted = x->served = true;
+        x->status = OPENAI_UNAVAILABLE;
+        (void)!openai_put_error(x->status, ending, &x->out, &ignored);
+        pthread_mutex_unlock(&server->lock);
+        return false;
+    }
     x->number = server->n_submitted++;
     snprintf(x->id, sizeof x->id, "%s-%s%llu", x->endpoint->id, server->process,
              (unsigned long long)x->number);
@@ -138,6 +149,7 @@ void exchange_submit(struct server *server, struct exchange *x)
     MHD_suspend_connection(x->connection);
     pthread_cond_signal(&lane->arrived);
     pthread_mutex_unlock(&server->lock);
+    return true;
 }
 
 /* ---- serve_io ---- */
@@ -243,18 +255,30 @@ struct serve_io lane_io(struct lane *lane)
     return (struct serve_io){.next = next_request, .put = put_result, .event = put_event, .arg = lane};
 }
 
-void lane_refuse(struct lane *lane, const struct err *why)
+static void refuse_all(struct lane *lane, int status, const char *why)
 {
     struct serve_input input;
     struct err ignored;
     while (next_request(lane, false, &input, &ignored) == GEN_REQUEST) {
-        const struct serve_result result = {
-            .number = input.number, .failed = true, .status = OPENAI_SERVER_ERROR};
+        const struct serve_result result = {.number = input.number, .failed = true, .status = status};
         struct buf text = {0};
-        if (openai_put_error(result.status, why->text, &text, &ignored) < 0 ||
+        if (openai_put_error(status, why, &text, &ignored) < 0 ||
             put_result(lane, &result, &text, &ignored) < 0)
             buf_release(&text);
     }
+}
+
+void lane_refuse(struct lane *lane, const struct err *why)
+{
+    refuse_all(lane, OPENAI_SERVER_ERROR, why->text);
+}
+
+void lane_end(struct lane *lane)
+{
+    pthread_mutex_lock(&lane->server->lock);
+    lane->ended = true;
+    pthread_mutex_unlock(&lane->server->lock);
+    refuse_all(lane, OPENAI_UNAVAILABLE, ending);
 }
 
 bool lane_wait(struct lane *lane)

@@ -291,10 +291,8 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
     }
     if (x->endpoint->answer)
         return answer_now(server, x, url);
-    if (!x->submitted) {
-        exchange_submit(server, x);
+    if (!x->submitted && exchange_submit(server, x))
         return MHD_YES;
-    }
     if (x->gone)
         return MHD_NO;
     return x->streams ? respond_events(x) : respond(connection, x->status, type_json, &x->out);

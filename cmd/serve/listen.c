@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <stddef.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -72,7 +73,9 @@ static int listen_unix(struct listener *l, const char *path, struct err *err)
     strcpy(at.sun_path, path);
     /* One that nobody listens at is left from a server that was killed. */
     const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (probe >= 0 && connect(probe, (struct sockaddr *)&at, sizeof at) < 0 && errno == ECONNREFUSED)
+    struct stat known;
+    if (probe >= 0 && lstat(path, &known) == 0 && S_ISSOCK(known.st_mode) &&
+        connect(probe, (struct sockaddr *)&at, sizeof at) < 0 && errno == ECONNREFUSED)
         unlink(path);
     if (probe >= 0)
         close(probe);

@@ -87,6 +87,7 @@ struct lane {
     struct exchange *first, **last;
     struct buf body; /* of the request that is being read */
     pthread_cond_t arrived;
+    bool ended; /* its thread reads no more */
 };
 
 struct serve_counters {
@@ -138,14 +139,18 @@ bool exchange_add(struct exchange *exchange, const char *body, size_t len);
 /* HTTP is done with it. */
 void exchange_close(struct server *server, struct exchange *exchange);
 
-/* Gives a request with its body to its lane. */
-void exchange_submit(struct server *server, struct exchange *exchange);
+/* Gives a request with its body to its lane, and suspends its connection; false: the lane has ended, and the answer
+ * says so. */
+bool exchange_submit(struct server *server, struct exchange *exchange);
 
 /* serve_io of a lane. */
 struct serve_io lane_io(struct lane *lane);
 
 /* Answers the requests that wait with an error. */
 void lane_refuse(struct lane *lane, const struct err *why);
+
+/* The same for those that wait and all further ones: the lane's thread ends. */
+void lane_end(struct lane *lane);
 
 /* Waits for a request; false: there will be none. */
 bool lane_wait(struct lane *lane);

@@ -318,6 +318,10 @@ static int read_seed(const struct serve *serve, struct gen_request *gen, const j
     return none && !o->given.seed ? seed_draw(&gen->seed, err) : 0;
 }
 
+enum {
+    SERVICE_LOGPROBS = 20
+}; /* as OpenAI has it: each takes some hundred bytes of a result per token */
+
 static int read_settings(const struct serve *serve, struct request_line *line,
                          const volatile sig_atomic_t *cancelled, struct err *err)
 {
@@ -335,6 +339,9 @@ static int read_settings(const struct serve *serve, struct request_line *line,
     if (request_apply(request, err) < 0 ||
         read_seed(serve, &request->gen, json_object_get(request->root, "seed"), err) < 0)
         return -1;
+    if (serve->options.service && request->gen.logprobs > SERVICE_LOGPROBS)
+        return err_set(err, "\"top_logprobs\" is %zu, at most %d are expected", request->gen.logprobs,
+                       (int)SERVICE_LOGPROBS);
     request->gen.n = size_min(request->gen.n, serve->options.most_tokens);
     return 0;
 }

@@ -60,13 +60,18 @@ static int read_one(const struct text_lines *job, struct request_line *line, con
                : err_set(err, "\"%s\" is %s, a string is expected", name, json_type_name(text));
 }
 
+enum { MOST_INPUTS = 2048 }; /* as OpenAI has it */
+
 /* OpenAI's `input`: a text or several, each as a string or as ids. */
 static int read_input(const struct text_lines *job, struct request_line *line, const json_t *input,
                       struct err *err)
 {
     const json_t *first = json_array_get(input, 0);
     const bool several = json_is_string(first) || json_is_array(first);
-    int rc = 0;
+    int rc = several && json_array_size(input) > MOST_INPUTS
+                 ? err_set(err, "\"input\" has %zu texts, more than %d", json_array_size(input),
+                           (int)MOST_INPUTS)
+                 : 0;
     for (size_t i = 0; i < (several ? json_array_size(input) : 1) && rc == 0; i++)
         rc = read_one(job, line, "input", several ? json_array_get(input, i) : input,
                       job->parse_special, err);

@@ -31,9 +31,9 @@ int token_mask_fill(struct token_mask *mask, size_t vocab, bool allowed, struct 
 void token_mask_put(struct token_mask *mask, uint32_t id, bool allowed)
 {
     const uint64_t bit = (uint64_t)1 << id % 64;
-    uint64_t *word = &mask->bits[id / 64];
     if (id / 64 >= mask->words)
         return;
+    uint64_t *word = &mask->bits[id / 64];
     *word = allowed ? *word | bit : *word & ~bit;
     mask->any = mask->any || allowed;
 }

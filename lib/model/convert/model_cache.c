@@ -462,10 +462,13 @@ static int open_in(const struct model_cache *cache, struct folder *folder, const
 {
     int rc;
     model->lock = open_lock(folder->fd);
-    do {
+    for (;;) {
         lock_to_use(cache, model->lock, key, source);
         rc = find_model(folder, key, model, err);
-    } while (rc == 0 && !lock_to_make(model->lock, key));
+        if (rc != 0 || lock_to_make(model->lock, key))
+            break;
+        usleep(50000); /* a user has a model whose file somebody has removed */
+    }
     if (rc == 0)
         rc = find_model(folder, key, model, err);
     if (rc == 0)
