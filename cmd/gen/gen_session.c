@@ -418,7 +418,10 @@ static int read_tools(struct gen *gen, struct err *err)
     gen->tools = json_is_object(root) ? json_incref(json_object_get(root, "tools")) : json_incref(root);
     json_decref(root);
     if (!json_array_size(gen->tools))
-        return err_set(err, "%s: a list of tools is expected, with one at least", path);
+        return err_set(
+            err,
+            "%s: a list of tools is expected, with one at least, as \"tools\" of OpenAI's requests",
+            path);
     for (size_t i = 0; i < json_array_size(gen->tools); i++) {
         json_t *tool = json_array_get(gen->tools, i);
         const json_t *function = json_object_get(tool, "function");

@@ -64,8 +64,8 @@ static void log_exchange(const struct server *server, const struct exchange *x)
     if (x->first_ms > 0)
         snprintf(first, sizeof first, ", first event after %.0f ms", x->first_ms - x->start_ms);
     cli_say(stderr, "%s: %s %s %d%s%s%s, %.0f ms\n", server->gen->program->name,
-            x->endpoint && x->endpoint->method == GET ? "GET" : "POST",
-            x->endpoint ? x->endpoint->url : "elsewhere", x->status, x->gone ? " client gone" : "",
+            x->endpoint && x->submitted ? "POST" : "request of",
+            x->endpoint ? x->endpoint->url : "another URL", x->status, x->gone ? " client gone" : "",
             tokens, first, clock_ms() - x->start_ms);
 }
 

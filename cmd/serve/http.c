@@ -210,11 +210,11 @@ static int check_head(const struct server *server, struct MHD_Connection *connec
         return FORBIDDEN;
     }
     if (server->n_keys && !(endpoint && endpoint->open) && !has_key(server, connection)) {
-        snprintf(why, size, "an API key is needed: Authorization: Bearer KEY");
+        snprintf(why, size, "a key of --api-key-file is needed: Authorization: Bearer KEY");
         return UNAUTHORIZED;
     }
     if (!endpoint) {
-        snprintf(why, size, "there is nothing at this URL");
+        snprintf(why, size, "there is nothing at this URL: bmc-serve(1) lists those that there are");
         return NOT_FOUND;
     }
     if (strcmp(method, endpoint->method == POST ? MHD_HTTP_METHOD_POST : MHD_HTTP_METHOD_GET) != 0) {

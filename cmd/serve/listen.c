@@ -96,7 +96,7 @@ static int listen_tcp(struct listener *l, const char *host, size_t port, struct 
         return err_set(err, "--listen %s: an IP address is expected, as 0.0.0.0 or ::", host);
     const int rc = listen_at(l, found->ai_addr, found->ai_addrlen, err);
     freeaddrinfo(found);
-    return rc < 0 ? err_prefix(err, "%s port %zu", host, port) : 0;
+    return rc < 0 ? err_prefix(err, "%s port %zu (--port)", host, port) : 0;
 }
 
 int listener_open(struct listener *l, const struct serve_cli *o, struct err *err)

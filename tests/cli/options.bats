@@ -277,7 +277,7 @@ has_option() {
     refuses 'unknown option --tensor_parallel_size: here it is --parallelism, .*' bmc-gen --tensor_parallel_size 2
     refuses 'unknown option --torch_dtype: it is --type of bmc-convert' bmc-gen --torch_dtype auto
     refuses 'unknown option --stream: text is always printed as it is generated' bmc-gen --stream
-    refuses 'unknown option --host: bmc-serve is the server, and --jsonl .*' bmc-gen --host 0.0.0.0
+    refuses 'unknown option --host: bmc-serve is the server \(--port, --listen, .*\), and --jsonl .*' bmc-gen --host 0.0.0.0
     refuses 'unknown option --rerank: .* not implemented' bmc-gen --rerank
     refuses 'unknown option --json-schema-file: here it is --json-schema' bmc-gen --json-schema-file x
 }
