@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -467,7 +468,8 @@ static int open_in(const struct model_cache *cache, struct folder *folder, const
         rc = find_model(folder, key, model, err);
         if (rc != 0 || lock_to_make(model->lock, key))
             break;
-        usleep(50000); /* a user has a model whose file somebody has removed */
+        nanosleep(&(struct timespec){.tv_nsec = 50000000},
+                  NULL); /* a user has a model whose file somebody has removed */
     }
     if (rc == 0)
         rc = find_model(folder, key, model, err);
