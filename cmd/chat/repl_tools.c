@@ -6,14 +6,9 @@
 #include "base/text_util.h"
 #include "chat/repl.h"
 #include "cli.h"
+#include "text/tools/tool_call.h"
 
 enum { COMMAND_WORDS = 32 };
-
-static const char *name_of(const json_t *tool)
-{
-    const json_t *function = json_object_get(tool, "function");
-    return json_string_value(json_object_get(function ? function : tool, "name"));
-}
 
 /* Checks that a command is a list of strings without zero characters. */
 static int check_command(const json_t *command, const char *path, const char *name, struct err *err)
@@ -41,7 +36,7 @@ static int take_commands(struct repl_tools *t, json_t *list, const char *path, s
     json_array_foreach(list, i, tool)
     {
         json_t *command = json_object_get(tool, "command");
-        const char *name = name_of(tool);
+        const char *name = tool_name(tool);
         if (!command || !name)
             continue;
         if (check_command(command, path, name, err) < 0 ||

@@ -24,6 +24,7 @@
 #include "model/model_pages.h"
 #include "quant/cache_types.h"
 #include "open_model.h"
+#include "text/tools/tool_call.h"
 
 /* ---- the prefix cache on disk ---- */
 
@@ -424,10 +425,9 @@ static int read_tools(struct gen *gen, struct err *err)
             path);
     for (size_t i = 0; i < json_array_size(gen->tools); i++) {
         json_t *tool = json_array_get(gen->tools, i);
-        const json_t *function = json_object_get(tool, "function");
         if (!gen->options->run_tools)
             json_object_del(tool, "command"); /* which is not for the model */
-        if (!json_is_string(json_object_get(function ? function : tool, "name")))
+        if (!tool_name(tool))
             return err_set(err,
                            "%s: tool %zu has no name; {\"type\": \"function\", \"function\": "
                            "{\"name\": .., \"parameters\": {..}}} is expected",

@@ -1,4 +1,4 @@
-/* BLAKE2b through libsodium. */
+/* BLAKE2b through libsodium, and a mixer of 64 bits. */
 #pragma once
 
 #include <sodium.h>
@@ -11,6 +11,14 @@ enum { HASH_BYTES = 32 };
 struct hash {
     unsigned char byte[HASH_BYTES];
 };
+
+/* The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): 64 well-mixed bits of a counter. */
+static inline uint64_t hash_mix64(uint64_t z)
+{
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
 
 /* BLAKE2b-256 of `len` bytes. */
 struct hash hash_of(const void *bytes, size_t len);

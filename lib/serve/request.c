@@ -5,6 +5,7 @@
 #include "base/number.h"
 #include "base/text_util.h"
 #include "report/table.h"
+#include "text/tools/tool_call.h"
 
 #define AT(field) offsetof(struct request, field)
 #define MANY      SAMPLING_MANY /* no limit: exceeds all of jansson's integers */
@@ -313,9 +314,7 @@ static int set_adapters(struct request *r, const struct given_member *given, str
 static int set_tool_choice(struct request *r, const struct given_member *given, struct err *err)
 {
     static const char kinds_of_choice[] = "auto|none|required";
-    const json_t *function = json_object_get(given->value, "function");
-    const char *text = json_string_value(given->value),
-               *name = json_string_value(json_object_get(function ? function : given->value, "name"));
+    const char *text = json_string_value(given->value), *name = tool_name(given->value);
     const size_t kind = text ? text_choice(kinds_of_choice, text) : TOOL_CHOICE_NAME;
     if (kind == SIZE_MAX || (!text && !name))
         return refuse_value(given, err);

@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "quant/pack.h"
 #include "base/threads.h"
@@ -42,17 +43,9 @@ bool synth_open(struct synth *synth, uint64_t seed)
 
 void synth_close(struct synth *synth) { free(synth->quantile); }
 
-/* The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): 64 well-mixed bits of a counter. */
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 static uint64_t stream_of(const struct synth *synth, size_t tensor)
 {
-    return mix(mix(synth->seed + 0x9e3779b97f4a7c15u) + tensor);
+    return hash_mix64(hash_mix64(synth->seed + 0x9e3779b97f4a7c15u) + tensor);
 }
 
 static void fill_range(const struct synth *synth, uint64_t stream, size_t first, size_t n,
@@ -65,7 +58,7 @@ static void fill_range(const struct synth *synth, uint64_t stream, size_t first,
         for (size_t i = 0; i < many; i++) {
             /* four elements share 64 bits, 16 bits for each */
             const size_t at = first + from + i;
-            const uint64_t bits = mix(stream + (at / 4 + 1) * 0x9e3779b97f4a7c15u);
+            const uint64_t bits = hash_mix64(stream + (at / 4 + 1) * 0x9e3779b97f4a7c15u);
             x[i] = synth->quantile[bits >> 16 * (at % 4) & 0xffff];
         }
         dtype_from_f32((char *)out + from * dtype_size(type), type, x, many);

@@ -227,15 +227,23 @@ static int read_arguments(struct tool_parser *p, bool last, struct err *err)
 
 /* ---- arguments that are not JSON ---- */
 
+/* Appends a text as a JSON string. */
+static int add_quoted(struct buf *out, const char *text, size_t len, struct err *err)
+{
+    return buf_add(out, "\"", 1, err) < 0 || value_add_text(out, text, len, err) < 0
+               ? -1
+               : buf_add(out, "\"", 1, err);
+}
+
 /* Appends a member's name to the arguments. */
 static int add_key(struct tool_parser *p, const char *key, size_t len, struct err *err)
 {
     const bool first = !p->given_arguments;
     p->given_arguments = true;
-    return buf_add(&p->arguments, first ? "{\"" : ",\"", 2, err) < 0 ||
-                   value_add_text(&p->arguments, key, len, err) < 0
+    return buf_add(&p->arguments, first ? "{" : ",", 1, err) < 0 ||
+                   add_quoted(&p->arguments, key, len, err) < 0
                ? -1
-               : buf_add(&p->arguments, "\":", 2, err);
+               : buf_add(&p->arguments, ":", 1, err);
 }
 
 /* Ends the arguments. */
@@ -394,9 +402,7 @@ static int add_text_value(struct tool_parser *p, const char *text, size_t len, s
     if (got == VALUE_DONE && !is_string &&
         count_space(copy.data + taken, copy.len - taken) == copy.len - taken)
         return buf_add(&p->arguments, json.data, json.len, err);
-    return buf_add(&p->arguments, "\"", 1, err) < 0 || value_add_text(&p->arguments, text, len, err) < 0
-               ? -1
-               : buf_add(&p->arguments, "\"", 1, err);
+    return add_quoted(&p->arguments, text, len, err);
 }
 
 /* Reads the value that begins at p->at and the text behind it. */
@@ -476,9 +482,8 @@ static int read_code(struct tool_parser *p, bool last, struct err *err)
     }
     if (found != MATCH_FOUND && !(last && !p->truncated))
         return BODY_MORE;
-    if (add_key(p, "code", 4, err) < 0 || buf_add(&p->arguments, "\"", 1, err) < 0 ||
-        value_add_text(&p->arguments, p->in.data + p->at, at - p->at, err) < 0 ||
-        buf_add(&p->arguments, "\"", 1, err) < 0)
+    if (add_key(p, "code", 4, err) < 0 ||
+        add_quoted(&p->arguments, p->in.data + p->at, at - p->at, err) < 0)
         return -1;
     p->at = at;
     return end_members(p, err);

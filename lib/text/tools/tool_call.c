@@ -1,6 +1,8 @@
 /* Events of calls. */
 #include "text/tools/tool_call.h"
 
+#include "base/hash.h"
+
 int tool_put(struct tool_parser *p, enum tool_event_kind kind, const char *text, size_t len,
              struct err *err)
 {
@@ -13,27 +15,32 @@ int tool_put(struct tool_parser *p, enum tool_event_kind kind, const char *text,
     return p->event(p->arg, &event, err);
 }
 
-/* A number that looks random (the finaliser of splitmix64). */
-static uint64_t mix(uint64_t z)
-{
-    z += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
+/* The next number of SplitMix64. */
+static uint64_t next_bits(uint64_t state) { return hash_mix64(state + 0x9e3779b97f4a7c15u); }
 
 /* An id that no other call has: letters and digits from the seed and the call's number. */
 static int make_id(struct tool_parser *p, struct err *err)
 {
     static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     const size_t n = p->format->id_chars ? p->format->id_chars : 24;
-    uint64_t state = mix(p->seed) ^ p->n_calls;
+    uint64_t state = next_bits(p->seed) ^ p->n_calls;
     int rc = p->format->id_chars ? 0 : buf_addf(&p->id, err, "call_");
     for (size_t i = 0; i < n && rc == 0; i++) {
-        state = mix(state);
+        state = next_bits(state);
         rc = buf_add(&p->id, &letters[state % (sizeof letters - 1)], 1, err);
     }
     return rc;
+}
+
+const json_t *tool_function_of(const json_t *tool)
+{
+    const json_t *function = json_object_get(tool, "function");
+    return function ? function : tool;
+}
+
+const char *tool_name(const json_t *tool)
+{
+    return json_string_value(json_object_get(tool_function_of(tool), "name"));
 }
 
 const json_t *tool_function(const json_t *tools, const char *name)
@@ -42,11 +49,9 @@ const json_t *tool_function(const json_t *tools, const char *name)
     json_t *tool;
     json_array_foreach(tools, i, tool)
     {
-        const json_t *function = json_object_get(tool, "function");
-        const json_t *found = json_is_object(function) ? function : tool;
-        const char *has = json_string_value(json_object_get(found, "name"));
+        const char *has = tool_name(tool);
         if (has && strcmp(has, name) == 0)
-            return found;
+            return tool_function_of(tool);
     }
     return NULL;
 }

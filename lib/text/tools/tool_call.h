@@ -21,5 +21,9 @@ int tool_end_call(struct tool_parser *p, struct err *err) MUST_USE;
 
 void tool_forget_call(struct tool_parser *p);
 
+/* A tool's function: in OpenAI's form a member of the tool, else the tool itself; and its name, or NULL. */
+const json_t *tool_function_of(const json_t *tool);
+const char *tool_name(const json_t *tool);
+
 /* The function of that name in OpenAI's list of tools, or NULL. */
 const json_t *tool_function(const json_t *tools, const char *name);

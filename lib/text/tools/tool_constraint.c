@@ -1,6 +1,8 @@
 /* From patterns of calls and schemas of tools to structures. */
 #include "text/tools/tool_constraint.h"
 
+#include "text/tools/tool_call.h"
+
 /* Where a structure is made. */
 struct call_maker {
     const struct tool_format *format;
@@ -63,21 +65,10 @@ static int push_part(const struct call_maker *m, json_t *list, const char *key, 
 
 /* ---- tools ---- */
 
-static const json_t *function_of(const json_t *tool)
-{
-    const json_t *function = json_object_get(tool, "function");
-    return function ? function : tool;
-}
-
-static const char *name_of(const json_t *tool)
-{
-    return json_string_value(json_object_get(function_of(tool), "name"));
-}
-
 /* Appends the object of a tool's arguments. */
 static int push_arguments(const struct call_maker *m, json_t *list, const json_t *tool)
 {
-    json_t *schema = json_object_get(function_of(tool), "parameters");
+    json_t *schema = json_object_get(tool_function_of(tool), "parameters");
     return schema && !json_is_null(schema) ? push_part(m, list, "schema", json_incref(schema))
                                            : push(m, list, json_string("{}"));
 }
@@ -88,7 +79,7 @@ static int push_object(const struct call_maker *m, json_t *list, const json_t *t
     AUTO(buf_release) struct buf before = {0}, after = {0};
     return buf_addf(&before, m->err, "{\"%s\": ", m->format->key[TOOL_KEY_NAME][0]) < 0 ||
                    buf_addf(&after, m->err, ", \"%s\": ", m->format->key[TOOL_KEY_ARGUMENTS][0]) < 0 ||
-                   push_quoted(m, list, buf_text(&before), name_of(tool), buf_text(&after)) < 0 ||
+                   push_quoted(m, list, buf_text(&before), tool_name(tool), buf_text(&after)) < 0 ||
                    push_arguments(m, list, tool) < 0
                ? -1
                : push(m, list, json_string("}"));
@@ -159,7 +150,7 @@ static json_t *parameter_part(const struct call_maker *m, const char *key, const
 /* Appends the parameters of a tool in the order of its schema; those that are not required may be left out. */
 static int push_parameters(const struct call_maker *m, json_t *list, const json_t *tool)
 {
-    json_t *schema = json_object_get(function_of(tool), "parameters");
+    json_t *schema = json_object_get(tool_function_of(tool), "parameters");
     json_t *required = json_object_get(schema, "required"), *one, *name;
     const char *key;
     size_t i;
@@ -187,7 +178,7 @@ static int refuse_body(const struct call_maker *m)
 static int push_item(const struct call_maker *m, json_t *list, const struct tool_item *item,
                      const json_t *tool)
 {
-    const char *name = name_of(tool);
+    const char *name = tool_name(tool);
     switch (item->kind) {
     case TOOL_TEXT: return push_text(m, list, item->text);
     case TOOL_NAME: return item->text ? refuse_body(m) : push(m, list, json_string(name));
@@ -224,7 +215,7 @@ static json_t *any_call(const struct call_maker *m, const struct tool_item *item
     int rc = 0;
     json_array_foreach(tools, i, tool)
     {
-        if (rc == 0 && (choice->kind != TOOL_CHOICE_NAME || strcmp(name_of(tool), choice->name) == 0))
+        if (rc == 0 && (choice->kind != TOOL_CHOICE_NAME || strcmp(tool_name(tool), choice->name) == 0))
             rc = push(m, calls, call_part(m, item, n, tool));
     }
     if (rc == 0 && !json_array_size(calls))
@@ -293,7 +284,7 @@ static int check_tools(const json_t *tools, struct err *err)
     size_t i;
     json_array_foreach(tools, i, tool)
     {
-        if (!name_of(tool) || !*name_of(tool))
+        if (!tool_name(tool) || !*tool_name(tool))
             return err_set(err, "\"tools\": entry %zu has no name", i);
     }
     return 0;
