@@ -20,6 +20,13 @@ bool text_ends_like(const char *text, const char *end)
     return len > n && strcasecmp(text + len - n, end) == 0;
 }
 
+size_t text_trimmed(const char *text, size_t len)
+{
+    while (len && strchr(" \t\r\n", text[len - 1]))
+        len--;
+    return len;
+}
+
 bool text_lists(const char *list, const char *word, size_t len)
 {
     for (size_t n; *list; list += n + (list[n] != 0)) {

@@ -17,6 +17,9 @@ int text_order(const char *a, size_t a_len, const char *b, size_t b_len);
 bool text_ends(const char *text, const char *end);
 bool text_ends_like(const char *text, const char *end);
 
+/* Bytes of a text without the blanks, tabs and ends of lines at its end. */
+size_t text_trimmed(const char *text, size_t len);
+
 /* True if `word` (of `len` bytes) is in `list`, words separated by single blanks or commas. */
 bool text_lists(const char *list, const char *word, size_t len);
 

@@ -106,7 +106,7 @@ static int open_cache(struct session *s, struct err *err)
                        "%s: an encoder computes a text in one pass, and this cache has room for %zu "
                        "tokens of one: "
                        "choose another --kv",
-                       s->model->path, kv_setup(s->kv)->step_rows);
+                       s->model->name, kv_setup(s->kv)->step_rows);
     s->options.chunk = size_min(s->options.chunk, kv_setup(s->kv)->step_rows);
     return 0;
 }

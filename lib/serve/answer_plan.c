@@ -2,6 +2,7 @@
 #include "serve/answer_plan.h"
 
 #include "base/mem.h"
+#include "base/text_util.h"
 
 static int find_format(struct answer_plan *plan, struct chat_prompts *prompts, struct err *err)
 {
@@ -35,12 +36,8 @@ static const struct tool_pattern *find_reasoning(const struct tool_format *forma
 /* A copy without white space around it. */
 static char *copy_trimmed(const char *text, struct err *err)
 {
-    static const char blanks[] = " \t\r\n";
-    const char *from = text + strspn(text, blanks);
-    size_t len = strlen(from);
-    while (len && strchr(blanks, from[len - 1]))
-        len--;
-    char *copy = strndup(from, len);
+    const char *from = text + strspn(text, " \t\r\n");
+    char *copy = strndup(from, text_trimmed(from, strlen(from)));
     return copy ? copy : (err_no_memory(err, "a marker"), NULL);
 }
 
@@ -58,10 +55,7 @@ static int add_tail(const struct tokenizer *tok, const struct ids *prompt, struc
 /* True if a text ends with a marker and white space. */
 static bool ends_with(const struct buf *text, const char *marker)
 {
-    size_t len = text->len;
-    while (len && strchr(" \t\r\n", text->data[len - 1]))
-        len--;
-    const size_t n = strlen(marker);
+    const size_t len = text_trimmed(text->data, text->len), n = strlen(marker);
     return n && len >= n && memcmp(text->data + len - n, marker, n) == 0;
 }
 

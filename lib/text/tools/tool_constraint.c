@@ -1,6 +1,7 @@
 /* From patterns of calls and schemas of tools to structures. */
 #include "text/tools/tool_constraint.h"
 
+#include "base/text_util.h"
 #include "text/tools/tool_call.h"
 
 /* Where a structure is made. */
@@ -303,12 +304,10 @@ int tool_constraint(const struct tool_format *format, const json_t *tools,
     while (m.pattern < format->pattern + format->n_patterns && m.pattern->use > TOOL_CALLS_MAYBE)
         m.pattern++;
     const char *opening = tool_pattern_opening(m.pattern);
-    size_t len = strlen(opening);
+    const size_t len = text_trimmed(opening, strlen(opening));
     AUTO(json_auto) json_t *list = json_array();
     int rc = list ? 0 : err_no_memory(err, "a constraint");
     if (choice->kind == TOOL_CHOICE_AUTO) {
-        while (len && strchr(" \t\r\n", opening[len - 1]))
-            len--;
         rc = rc == 0 ? buf_add(trigger, opening, len, err) : rc;
         if (rc < 0 || !len)
             return rc;
