@@ -23,8 +23,11 @@ static int next_request(struct loop *loop, const struct gen_request **request, s
     loop->waiting = NULL;
     if (*request)
         return GEN_REQUEST;
-    const int got =
-        loop->input_ended ? GEN_END : cb->next(cb->arg, !loop_in_flight(loop), request, err);
+    int got = loop->input_ended ? GEN_END : cb->next(cb->arg, false, request, err);
+    if (got == GEN_LATER && !loop_in_flight(loop)) {
+        kv_give_back(session_kv(loop->session));
+        got = cb->next(cb->arg, true, request, err);
+    }
     loop->input_ended = loop->input_ended || got == GEN_END;
     return got;
 }

@@ -548,10 +548,34 @@ static size_t rows_before(const struct kv *kv, size_t seq, size_t end)
     return end ? end - kv->seq[seq].first : 0;
 }
 
+/* Frees memory behind the sequence's rows. */
+static void shrink(struct kv *kv, size_t seq)
+{
+    if (kv->policy->shrink && kv->seq[seq].n && !kv->seq[seq].attached)
+        kv->policy->shrink(kv, seq);
+}
+
+/* Lets freed blocks leave the heap, if they are worth the time. */
+static void trim_heap(struct kv *kv)
+{
+    enum { WORTH = 8 << 20 };
+    if (kv->freed < WORTH)
+        return;
+    vm_trim_heap();
+    kv->freed = 0;
+}
+
+void kv_give_back(struct kv *kv)
+{
+    for (size_t s = 0; s < kv->setup.n_seqs; s++)
+        shrink(kv, s);
+    trim_heap(kv);
+}
+
 void kv_truncate(struct kv *kv, size_t seq, size_t rows)
 {
     struct kv_seq *s = &kv->seq[seq];
-    const size_t kept = rows_before(kv, seq, rows);
+    const size_t kept = rows_before(kv, seq, rows), was = s->n;
     state_truncate(kv->state, seq, kv_position(kv, seq), rows);
     count_state(kv);
     kv->policy->accept(kv, seq, kept, NULL, 0);
@@ -559,6 +583,10 @@ void kv_truncate(struct kv *kv, size_t seq, size_t rows)
     s->first = kept ? s->first : 0;
     s->pending = 0;
     s->attached = s->attached && kept;
+    if (!kept || was - kept <= size_max(kept, TILE_ROWS))
+        return;
+    shrink(kv, seq);
+    trim_heap(kv);
 }
 
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)

@@ -356,6 +356,10 @@ size_t kv_attended_end(const struct kv *kv, size_t seq);
  * only some rows requires kv_is_untrimmed(), and that kv_rewind() returns `end`. */
 void kv_truncate(struct kv *kv, size_t seq, size_t end);
 
+/* Returns memory that no row needs to the system. kv_truncate() does so for its sequence if it drops more rows than it
+ * keeps, so that truncating often copies no more rows than were appended. */
+void kv_give_back(struct kv *kv);
+
 /* Makes sequence `to`, which is empty, a copy of sequence `from` up to and without position `end`;
  * the limits of kv_truncate() apply. */
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t end, struct err *err) MUST_USE;

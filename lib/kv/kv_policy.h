@@ -92,6 +92,11 @@ struct kv_policy {
     /* Gives sequence `to`, which is empty, the first `rows` rows of `from`, copied or shared. */
     int (*fork)(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err);
 
+    /* Optional: frees the memory behind a sequence's committed rows, as far as a sequence that was never longer would
+     * not have it; not for attached rows, and between forward passes. Where memory is short, it frees less.
+     * NULL: accept() leaves no more. */
+    void (*shrink)(struct kv *kv, size_t seq);
+
     /* Optional: starts `seq`, which is empty, with `rows` rows in the caller's memory, `stored` per
      * head, as kv_attach() describes. The front end sets and raises `cap` within that memory, and
      * calls ensure() for rows beyond `stored`. The memory is the first span of views; a policy
@@ -154,6 +159,7 @@ struct kv {
     struct kv_seq *seq;        /* [n_seqs] */
     struct state_store *state; /* recurrent state; NULL: the model has none */
     size_t state_bytes;        /* of stats.resident_bytes */
+    size_t freed;              /* bytes freed since the heap was trimmed */
     struct kv_stats stats;
     atomic_bool overflowed;       /* kv_overflowed() */
     atomic_size_t converted_rows; /* rows written from f32, counted per head, K and V each */

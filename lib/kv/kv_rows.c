@@ -189,4 +189,5 @@ void kv_count_memory(struct kv *kv, size_t more, size_t less)
     kv->stats.resident_bytes += more;
     kv->stats.peak_bytes = size_max(kv->stats.peak_bytes, kv->stats.resident_bytes);
     kv->stats.resident_bytes -= less;
+    kv->freed += less;
 }

@@ -38,6 +38,7 @@ struct kv_prepare {
 
 struct grow_seq {
     struct kv_prepare prepare;
+    size_t dropped_from;       /* rows from here on lost their memory: shrink(); 0: none */
     struct grow_block block[]; /* [stored matrices] */
 };
 
@@ -341,7 +342,6 @@ static int reallocate(struct kv *kv, size_t to, size_t from, size_t cap, const s
                                  "%zu rows of KV cache, %zu bytes; use a smaller -c or -np, or "
                                  "another --kv",
                                  cap, bytes);
-    kv->stats.allocations++;
     for (size_t m = 0; m < grow_members(kv); m++) {
         kv->seq[to + m].cap = cap;
         kv->seq[to + m].attached = false;
@@ -351,14 +351,14 @@ static int reallocate(struct kv *kv, size_t to, size_t from, size_t cap, const s
     return 0;
 }
 
-static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
+static size_t cap_of(const struct kv *kv, size_t rows)
 {
-    const size_t need = kv->seq[seq].n + rows;
-    if (need <= kv->seq[seq].cap) {
-        prepare_advance(kv, seq, rows);
-        return 0;
-    }
-    const size_t cap = size_min(round_up(need, kv->setup.r), kv->setup.shape.max_rows);
+    return size_min(round_up(rows, kv->setup.r), kv->setup.shape.max_rows);
+}
+
+/* Reallocates a sequence, in lockstep all of them, with its rows. */
+static int resize(struct kv *kv, size_t seq, size_t cap, struct err *err)
+{
     if (!kv->spec.lockstep)
         return reallocate(kv, seq, seq, cap, &kv->seq[seq].n, err);
     size_t *n = mem_alloc(kv->setup.n_seqs, sizeof *n);
@@ -369,6 +369,74 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
     const int rc = reallocate(kv, 0, 0, cap, n, err);
     free(n);
     return rc;
+}
+
+/* Bytes of rows that lost their memory. */
+static size_t dropped_bytes(const struct kv *kv, size_t seq)
+{
+    const struct grow_seq *g = kv->seq[seq].store;
+    const size_t rows = g->block[0].rows;
+    return g->dropped_from ? grow_blocks_bytes(kv, 0, kv->n_matrices, rows - g->dropped_from) : 0;
+}
+
+/* Counts the memory of dropped rows that are about to be written, as they have it again then. */
+static void restore_dropped(struct kv *kv, size_t seq, size_t rows)
+{
+    struct grow_seq *g = kv->seq[seq].store;
+    const size_t before = dropped_bytes(kv, seq);
+    if (!before || rows <= g->dropped_from)
+        return;
+    g->dropped_from = rows < g->block[0].rows ? rows : 0;
+    kv_count_memory(kv, before - dropped_bytes(kv, seq), 0);
+}
+
+static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
+{
+    const size_t need = kv->seq[seq].n + rows;
+    restore_dropped(kv, seq, need);
+    if (need <= kv->seq[seq].cap) {
+        prepare_advance(kv, seq, rows);
+        return 0;
+    }
+    if (resize(kv, seq, cap_of(kv, need), err) < 0)
+        return -1;
+    kv->stats.allocations++;
+    return 0;
+}
+
+/* Returns the pages behind the first `rows` rows of each head, which read as zeros from then on. */
+static void drop_pages(struct kv *kv, size_t seq, size_t rows)
+{
+    struct grow_seq *g = kv->seq[seq].store;
+    const size_t all = g->block[0].rows, before = dropped_bytes(kv, seq);
+    if (rows >= (g->dropped_from ? g->dropped_from : all))
+        return;
+    for (size_t m = 0; m < grow_members(kv); m++)
+        for (size_t h = 0; h < kv->n_heads; h++)
+            kv->memory->drop(row_at(kv, (kv->spec.lockstep ? 0 : seq) + m, h, rows),
+                             (all - rows) * kv->head[h].bytes);
+    g->dropped_from = rows;
+    kv_count_memory(kv, 0, dropped_bytes(kv, seq) - before);
+}
+
+/* Implements kv_policy.shrink: a smaller block replaces the larger one; where one step is the whole context, its pages are
+ * returned. */
+static void shrink(struct kv *kv, size_t seq)
+{
+    const size_t first = kv->spec.lockstep ? 0 : seq;
+    size_t most = 0;
+    struct err err;
+    for (size_t m = 0; m < grow_members(kv); m++)
+        most = size_max(most, kv->seq[first + m].n);
+    const size_t cap = cap_of(kv, most);
+    if (cap == kv->setup.shape.max_rows) {
+        if (kv->setup.r >= cap)
+            drop_pages(kv, seq, round_up(most, TILE_ROWS));
+        return;
+    }
+    if (cap < kv->seq[first].cap && resize(kv, seq, cap, &err) < 0)
+        for (size_t m = 0; m < grow_members(kv); m++)
+            kv->seq[first + m].cap = cap; /* some blocks are that small already */
 }
 
 size_t kv_grow_transient_bytes(const struct kv *kv, size_t rows)
@@ -417,11 +485,15 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
 static void release_blocks(struct kv *kv, size_t seq)
 {
     struct grow_block *blocks = grow_blocks_of(kv, seq);
+    const size_t dropped = dropped_bytes(kv, seq);
+    size_t freed = 0;
     prepare_reset(kv, seq);
     for (size_t b = 0; b < kv->n_matrices; b++) {
-        kv_count_memory(kv, 0, grow_block_free(kv, &blocks[b], b));
+        freed += grow_block_free(kv, &blocks[b], b);
         blocks[b] = (struct grow_block){0};
     }
+    ((struct grow_seq *)kv->seq[seq].store)->dropped_from = 0;
+    kv_count_memory(kv, 0, freed - dropped);
     for (size_t m = 0; m < grow_members(kv); m++)
         kv->seq[(kv->spec.lockstep ? 0 : seq) + m].cap = 0;
 }
@@ -445,9 +517,13 @@ static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, 
 
 static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 {
-    if (!kv->spec.lockstep)
-        return reallocate(kv, to, from, size_min(round_up(rows, kv->setup.r), kv->setup.shape.max_rows),
-                          &rows, err);
+    if (!kv->spec.lockstep) {
+        if (reallocate(kv, to, from, cap_of(kv, rows), &rows, err) < 0)
+            return -1;
+        kv->stats.allocations++;
+        return 0;
+    }
+    restore_dropped(kv, to, rows);
     struct kv_copies copies;
     kv_copies_begin(&copies, kv);
     for (size_t h = 0; h < kv->n_heads; h++)
@@ -475,7 +551,7 @@ static int attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, 
 
 #define GROWS_BY_COPYING                                                                               \
     .lockstep = true, .open = open_blocks, .ensure = ensure, .row_at = row_at,                         \
-    .append = kv_rows_append, .view = view, .accept = accept, .fork = fork_rows
+    .append = kv_rows_append, .view = view, .accept = accept, .fork = fork_rows, .shrink = shrink
 
 const struct kv_policy kv_policy_bmc = {
     .name = "bmc",

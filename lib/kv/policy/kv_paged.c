@@ -12,7 +12,7 @@ struct table {
     size_t n, cap;
 };
 
-/* A block that was put back is reused without an allocation; when no block is in use, all are freed. */
+/* A block that was put back is reused without an allocation, as long as no more are unused than used. */
 struct paged {
     struct device_addr *spare; /* unused blocks */
     size_t n_spare, spare_cap, in_use;
@@ -86,8 +86,20 @@ static void put_back(struct kv *kv, struct device_addr block)
         free_block(kv, block);
     else
         pool->spare[pool->n_spare++] = block;
-    while (!pool->in_use && pool->n_spare)
+    while (pool->n_spare > pool->in_use)
         free_block(kv, pool->spare[--pool->n_spare]);
+}
+
+/* Puts back the blocks of a sequence but for those of its first `rows` rows. */
+static void cut_table(struct kv *kv, size_t seq, size_t rows)
+{
+    struct table *tables = tables_of(kv, seq);
+    const size_t kept = div_up(rows, kv->setup.r);
+    for (size_t i = tables->n; i-- > kept;)
+        put_back(kv, tables->span[i].k);
+    for (size_t t = 0; t < kv->setup.shape.n_sizes; t++)
+        tables[t].n = size_min(tables[t].n, kept);
+    kv->seq[seq].cap = size_min(tables->n * kv->setup.r, kv->setup.shape.max_rows);
 }
 
 /* Sets the number of valid rows in each block of a sequence that has `rows` rows. */
@@ -168,15 +180,18 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
 
 static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
-    struct table *tables = tables_of(kv, seq);
     kv_rows_compact(kv, seq, rows, extra, n_extra);
-    if (rows + n_extra)
-        return;
-    for (size_t i = tables->n; i-- > 0;)
-        put_back(kv, tables->span[i].k);
-    for (size_t t = 0; t < kv->setup.shape.n_sizes; t++)
-        tables[t].n = 0;
-    kv->seq[seq].cap = 0;
+    if (rows + n_extra == 0)
+        cut_table(kv, seq, 0);
+}
+
+/* Implements kv_policy.shrink: frees unused blocks of all sequences, too. */
+static void shrink(struct kv *kv, size_t seq)
+{
+    struct paged *pool = paged_of(kv);
+    cut_table(kv, seq, kv->seq[seq].n);
+    while (pool->n_spare)
+        free_block(kv, pool->spare[--pool->n_spare]);
 }
 
 static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
@@ -215,5 +230,6 @@ const struct kv_policy kv_policy_paged = {
     .view = view,
     .accept = accept,
     .fork = fork_rows,
+    .shrink = shrink,
     .bytes = bytes_of,
 };

@@ -199,14 +199,34 @@ static struct kv_segment *segment_open(struct kv *kv, size_t first, size_t cap, 
     return NULL;
 }
 
-/* Releases the memory of a segment's rows from position `end` on. */
-static void shrink(struct kv *kv, struct kv_segment *s, size_t end)
+/* Releases the memory of a segment's rows from position `cap` on, in whole tiles, and of growth in advance. */
+static void shrink(struct kv *kv, struct kv_segment *s, size_t cap)
 {
+    const size_t end = size_max(round_up(cap, TILE_ROWS), s->first);
     const size_t rows = s->committed > end ? s->committed - end : 0;
-    for (size_t h = 0; rows && h < kv->n_heads; h++)
-        kv->memory->drop(segment_row(kv, s, h, end), rows * kv->head[h].bytes);
-    kv_count_memory(kv, 0, rows * kv_token_bytes(kv));
+    for (size_t h = 0; rows && h < kv->n_heads; h++) {
+        const size_t behind = h < s->ahead_heads ? s->ahead - s->committed : 0;
+        kv->memory->drop(segment_row(kv, s, h, end), (rows + behind) * kv->head[h].bytes);
+    }
+    if (!rows)
+        return;
+    kv_count_memory(kv, 0, rows * kv_token_bytes(kv) + bytes_ahead(kv, s));
     s->committed -= rows;
+    s->ahead_heads = 0;
+}
+
+/* Implements kv_policy.shrink: drops the pages of unused rows, in shared segments of those that no other sequence has. */
+static void chain_shrink(struct kv *kv, size_t seq)
+{
+    struct kv_chain *c = chain_of(kv, seq);
+    const size_t n = kv->seq[seq].n;
+    for (size_t i = 0; i < c->n_shared; i++)
+        if (c->shared[i].segment->refs == 1)
+            shrink(kv, c->shared[i].segment, n);
+    if (!c->tail || c->group)
+        return;
+    shrink(kv, c->tail, segment_cap(kv, n));
+    kv->seq[seq].cap = size_min(kv->seq[seq].cap, segment_cap(kv, n));
 }
 
 static int chain_open(struct kv *kv, struct err *err)
@@ -672,7 +692,7 @@ static int fork_private(struct kv *kv, size_t to, size_t from, size_t rows, stru
 
 #define GROWS_IN_PLACE                                                                                 \
     .attend = KV_ATTEND_VALID, .open = chain_open, .ensure = ensure, .row_at = chain_row_at,           \
-    .append = kv_rows_append, .view = chain_view, .attach = chain_attach
+    .append = kv_rows_append, .view = chain_view, .attach = chain_attach, .shrink = chain_shrink
 
 const struct kv_policy kv_policy_segment = {
     .name = "segment",
