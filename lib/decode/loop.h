@@ -19,12 +19,6 @@ struct loop_footprints {
  * close it; or what the constraint allows. */
 enum phase { PHASE_TEXT, PHASE_THOUGHT, PHASE_CLOSING, PHASE_CONSTRAINED };
 
-/* A token that would go over the end of a marker into text that the constraint does not allow there. */
-struct crossing {
-    uint32_t id;
-    uint16_t marker, matched; /* of which marker so many bytes precede it */
-};
-
 enum { PHASE_MARKERS = 2 + ANSWER_TRIGGERS };
 
 struct answer_phase {
@@ -32,8 +26,11 @@ struct answer_phase {
     size_t matched
         [PHASE_MARKERS]; /* bytes of each marker, as loop_phase.c counts them, that the text ends with */
     size_t n_thought, n_closed; /* tokens of thoughts, and of those that close one */
-    struct crossing *crossing;
-    size_t n_crossings, crossings_cap;
+    /* of each marker that a constraint follows: tokens that must not cross its end; the constraint's */
+    struct {
+        const struct crossing *token;
+        size_t n;
+    } crossings[PHASE_MARKERS];
 };
 
 /* A slot of the batch, and the request that it serves while `busy`. */

@@ -44,18 +44,6 @@ struct constraint *loop_constraint(const struct slot *slot)
     return slot->phase.now == PHASE_CONSTRAINED ? slot->constrained.constraint : NULL;
 }
 
-/* The bytes of a marker that a text ends with, after one more byte. */
-static size_t match_byte(const char *marker, size_t matched, char byte)
-{
-    while (matched && marker[matched] != byte) {
-        size_t shorter = matched - 1;
-        while (shorter && memcmp(marker, marker + matched - shorter, shorter) != 0)
-            shorter--;
-        matched = shorter;
-    }
-    return matched + (marker[matched] == byte);
-}
-
 /* ---- the start of a request ---- */
 
 /* The tokens that end the request: the model's and its own, or none with ignore_eos. */
@@ -70,47 +58,6 @@ static int collect_ends(const struct loop *loop, struct slot *slot, struct err *
     for (size_t i = 0; i < request->turn_end.n_ids && !request->ignore_eos; i++)
         if (ids_add(&slot->ends, request->turn_end.id[i], err) < 0)
             return -1;
-    return 0;
-}
-
-/* Notes a token that crosses the end of a marker, for each beginning of it from which the token does. */
-static int find_crossings(struct slot *slot, uint32_t id, const char *text, size_t len, size_t number,
-                          const char *marker, struct err *err)
-{
-    const size_t whole = strlen(marker);
-    struct answer_phase *phase = &slot->phase;
-    for (size_t from = 0; from < whole; from++) {
-        size_t at = 0, matched = from;
-        while (at < len && matched < whole)
-            matched = match_byte(marker, matched, text[at++]);
-        if (matched < whole || at == len ||
-            constraint_after(slot->request->constraint, text + at, len - at) != CONSTRAINT_DEAD)
-            continue;
-        if (mem_grow(&phase->crossing, &phase->crossings_cap, phase->n_crossings,
-                     sizeof *phase->crossing, err) < 0)
-            return -1;
-        phase->crossing[phase->n_crossings++] = (struct crossing){id, (uint16_t)number, (uint16_t)from};
-    }
-    return 0;
-}
-
-/* Looks through the vocabulary for such tokens. */
-static int find_all_crossings(const struct loop *loop, struct slot *slot, size_t number,
-                              const char *marker, struct err *err)
-{
-    const struct tokenizer *tok = session_model(loop->session)->tok;
-    const size_t vocab = size_min(session_vocab(loop->session), tokenizer_vocab(tok));
-    const char last = marker[strlen(marker) - 1];
-    AUTO(buf_release) struct buf piece = {0};
-    for (uint32_t id = 0; id < vocab; id++) {
-        buf_clear(&piece);
-        if (tokenizer_piece(tok, id, &piece, err) < 0)
-            return -1;
-        const char *at = piece.len ? memchr(piece.data, last, piece.len) : NULL;
-        if (at && at + 1 < piece.data + piece.len &&
-            find_crossings(slot, id, piece.data, piece.len, number, marker, err) < 0)
-            return -1;
-    }
     return 0;
 }
 
@@ -139,7 +86,8 @@ int loop_phase_begin(struct loop *loop, struct slot *slot, struct err *err)
 {
     const struct answer_markers *m = markers_of(slot);
     struct constraint *constraint = slot->request->constraint;
-    slot->phase.n_crossings = slot->phase.n_thought = 0;
+    const struct tokenizer *tok = session_model(loop->session)->tok;
+    slot->phase = (struct answer_phase){0};
     enter(slot, m->in_thought ? PHASE_THOUGHT : phase_behind(slot, THOUGHT_END));
     if (constraint_begin(&slot->constrained, constraint, err) < 0 ||
         (constraint && collect_ends(loop, slot, err) < 0))
@@ -149,7 +97,8 @@ int loop_phase_begin(struct loop *loop, struct slot *slot, struct err *err)
     for (size_t i = 0; constraint && i < PHASE_MARKERS; i++) {
         const char *marker = marker_at(slot, i == THOUGHT_END ? PHASE_THOUGHT : PHASE_TEXT, i);
         if (marker && phase_behind(slot, i) == PHASE_CONSTRAINED &&
-            find_all_crossings(loop, slot, i, marker, err) < 0)
+            constraint_crossings(constraint, marker, tok, &slot->phase.crossings[i].token,
+                                 &slot->phase.crossings[i].n, err) < 0)
             return -1;
     }
     return 0;
@@ -158,11 +107,25 @@ int loop_phase_begin(struct loop *loop, struct slot *slot, struct err *err)
 void loop_phase_end(struct slot *slot)
 {
     constraint_end(&slot->constrained);
-    free(slot->phase.crossing);
     slot->phase = (struct answer_phase){0};
 }
 
 /* ---- before a token ---- */
+
+/* Forbids the tokens that would cross a marker from here, unless `mask` is NULL. Returns whether there are any. */
+static bool forbid_crossings(const struct answer_phase *p, struct token_mask *mask)
+{
+    bool any = false;
+    for (size_t i = 0; i < PHASE_MARKERS; i++)
+        for (size_t k = 0; k < p->crossings[i].n; k++)
+            if (p->crossings[i].token[k].matched == p->matched[i]) {
+                any = true;
+                if (!mask)
+                    return true;
+                token_mask_put(mask, p->crossings[i].token[k].id, false);
+            }
+    return any;
+}
 
 /* Forbids the tokens that cross a marker, and in a thought before a constraint those that end the answer. */
 static int allow_free(struct loop *loop, const struct slot *slot, struct err *err)
@@ -170,16 +133,11 @@ static int allow_free(struct loop *loop, const struct slot *slot, struct err *er
     const struct answer_phase *p = &slot->phase;
     const bool goes_on =
         p->now == PHASE_THOUGHT && phase_behind(slot, THOUGHT_END) == PHASE_CONSTRAINED;
-    bool any = goes_on && slot->ends.len;
-    for (size_t i = 0; i < p->n_crossings && !any; i++)
-        any = p->crossing[i].matched == p->matched[p->crossing[i].marker];
-    if (!any)
+    if (!(goes_on && slot->ends.len) && !forbid_crossings(p, NULL))
         return 0;
     if (token_mask_fill(&loop->mask, session_vocab(loop->session), true, err) < 0)
         return -1;
-    for (size_t i = 0; i < p->n_crossings; i++)
-        if (p->crossing[i].matched == p->matched[p->crossing[i].marker])
-            token_mask_put(&loop->mask, p->crossing[i].id, false);
+    (void)forbid_crossings(p, &loop->mask);
     for (size_t i = 0; i < slot->ends.len && goes_on; i++)
         token_mask_put(&loop->mask, slot->ends.id[i], false);
     loop->sampler.allowed = loop->mask.bits;
@@ -228,7 +186,7 @@ static int follow_text(struct slot *slot, const char *text, size_t len, struct e
         for (size_t i = 0; i < PHASE_MARKERS; i++) {
             const char *marker = marker_at(slot, phase, i);
             size_t *matched = &slot->phase.matched[i];
-            *matched = marker ? match_byte(marker, *matched, byte) : 0;
+            *matched = marker ? marker_match(marker, *matched, byte) : 0;
             if (!marker || marker[*matched])
                 continue;
             if (phase_behind(slot, i) == PHASE_CONSTRAINED)

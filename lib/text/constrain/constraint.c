@@ -181,6 +181,12 @@ struct constraint {
         char bytes[EXPR_TOKEN_BYTES + 1];
     } * named;
     size_t n_named;
+    struct marker_crossings {
+        char *marker;
+        struct crossing *crossing;
+        size_t n, cap;
+    } * marker;
+    size_t n_markers, markers_cap;
     struct constraint_stats stats;
 };
 
@@ -215,6 +221,11 @@ void constraint_close(struct constraint *c)
     free(c->ends);
     free(c->all);
     free(c->named);
+    for (size_t i = 0; i < c->n_markers; i++) {
+        free(c->marker[i].marker);
+        free(c->marker[i].crossing);
+    }
+    free(c->marker);
     automaton_close(&c->automaton);
     free(c);
 }
@@ -331,6 +342,79 @@ bool constraint_is_complete(struct constraint *c, uint32_t state)
         if (automaton_step(&c->automaton, state, nfa->any[cls]) != CONSTRAINT_DEAD)
             return false;
     return true;
+}
+
+/* ---- markers, behind which constrained text begins ---- */
+
+size_t marker_match(const char *marker, size_t matched, char byte)
+{
+    while (matched && marker[matched] != byte) {
+        size_t shorter = matched - 1;
+        while (shorter && memcmp(marker, marker + matched - shorter, shorter) != 0)
+            shorter--;
+        matched = shorter;
+    }
+    return matched + (marker[matched] == byte);
+}
+
+/* Notes a token that crosses the end of a marker, for each beginning of it from which the token does. */
+static int find_crossings(struct constraint *c, struct marker_crossings *m, uint32_t id,
+                          const struct buf *text, struct err *err)
+{
+    const size_t whole = strlen(m->marker);
+    for (size_t from = 0; from < whole; from++) {
+        size_t at = 0, matched = from;
+        while (at < text->len && matched < whole)
+            matched = marker_match(m->marker, matched, text->data[at++]);
+        if (matched < whole || at == text->len ||
+            constraint_after(c, text->data + at, text->len - at) != CONSTRAINT_DEAD)
+            continue;
+        if (mem_grow(&m->crossing, &m->cap, m->n, sizeof *m->crossing, err) < 0)
+            return -1;
+        m->crossing[m->n++] = (struct crossing){id, (uint16_t)from};
+    }
+    return outcome(c, err);
+}
+
+/* Looks through the vocabulary for them. */
+static int find_all_crossings(struct constraint *c, struct marker_crossings *m,
+                              const struct tokenizer *tok, struct err *err)
+{
+    const size_t vocab = size_min(c->trie->vocab, tokenizer_vocab(tok));
+    const char last = m->marker[strlen(m->marker) - 1];
+    AUTO(buf_release) struct buf piece = {0};
+    for (uint32_t id = 0; id < vocab; id++) {
+        buf_clear(&piece);
+        if (tokenizer_piece(tok, id, &piece, err) < 0)
+            return -1;
+        const char *at = piece.len ? memchr(piece.data, last, piece.len) : NULL;
+        if (at && at + 1 < piece.data + piece.len && find_crossings(c, m, id, &piece, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int constraint_crossings(struct constraint *c, const char *marker, const struct tokenizer *tok,
+                         const struct crossing **crossing, size_t *n, struct err *err)
+{
+    size_t i = 0;
+    while (i < c->n_markers && strcmp(c->marker[i].marker, marker) != 0)
+        i++;
+    if (i == c->n_markers) {
+        struct marker_crossings m = {.marker = strdup(marker)};
+        if (!m.marker)
+            return err_no_memory(err, "a marker");
+        if (find_all_crossings(c, &m, tok, err) < 0 ||
+            mem_grow(&c->marker, &c->markers_cap, i, sizeof *c->marker, err) < 0) {
+            free(m.marker);
+            free(m.crossing);
+            return -1;
+        }
+        c->marker[c->n_markers++] = m;
+    }
+    *crossing = c->marker[i].crossing;
+    *n = c->marker[i].n;
+    return 0;
 }
 
 /* ---- walking through the trie ---- */

@@ -58,6 +58,21 @@ uint32_t constraint_next(struct constraint *constraint, uint32_t state, uint32_t
 /* The state after bytes with which the text begins; CONSTRAINT_DEAD: it may not begin with them. */
 uint32_t constraint_after(struct constraint *constraint, const char *bytes, size_t len);
 
+/* The bytes of a marker that a text ends with, after one more byte; `matched` before it, fewer than the marker has. */
+size_t marker_match(const char *marker, size_t matched, char byte);
+
+/* A token that goes over the end of a marker into text with which the constrained text may not begin, where `matched`
+ * bytes of the marker precede it. */
+struct crossing {
+    uint32_t id;
+    uint16_t matched;
+};
+
+/* The tokens that cross the end of a marker, behind which the constrained text begins. The first call for a marker looks
+ * through the vocabulary; the list is kept as long as the constraint. */
+int constraint_crossings(struct constraint *constraint, const char *marker, const struct tokenizer *tok,
+                         const struct crossing **crossing, size_t *n, struct err *err) MUST_USE;
+
 /* True if the text may end in the state; if it must, because nothing can follow. */
 bool constraint_accepts(const struct constraint *constraint, uint32_t state);
 bool constraint_is_complete(struct constraint *constraint, uint32_t state);
