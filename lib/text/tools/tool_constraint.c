@@ -272,9 +272,7 @@ static json_t *all_calls(const struct call_maker *m, size_t from, const json_t *
     rc = push(m, list, any_call(m, p->item + from, p->n - from, tools, choice));
     if (rc == 0 && !choice->single) { /* and more */
         json_t *call = any_call(m, p->item, p->n, tools, choice), *between = between_calls(m);
-        json_t *more =
-            call && between ? json_pack("{s:{s:[o, o]}}", "optional", "repeat", between, call) : NULL;
-        rc = push(m, list, more);
+        rc = push(m, list, json_pack("{s:{s:[o, o]}}", "optional", "repeat", between, call));
     }
     return json_or_null(list, rc, m->err);
 }
