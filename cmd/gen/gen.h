@@ -120,6 +120,7 @@ struct gen {
     const struct program *program;
     const struct gen_options *options;
     struct model *model;
+    bool embeds_only;          /* the model has no LM head, and needs none */
     const struct model *draft; /* NULL: none */
     struct session *session;
     struct tuned tuned;

@@ -5,6 +5,8 @@
 #include "base/threads.h"
 #include "cli.h"
 #include "gen/gen_opts.h"
+#include "kv/kv_footprint.h"
+#include "serve/openai.h"
 #include "serve/server.h"
 #include "serve/text_lines.h"
 
@@ -14,6 +16,7 @@
 #define DEFAULT_CONNECTIONS 512
 #define DEFAULT_DRAIN       30
 #define DEFAULT_BODY_MIB    8
+#define EMBEDDING_PART      8 /* of --memory: one part in so many */
 
 /* clang-format off */
 static const struct opt opts[] = {
@@ -111,20 +114,28 @@ static void name_model(struct server *server)
 
 /* ---- the run ---- */
 
-/* Generates until the server ends. A run that fails has answered its requests, and the next ones get another, unless runs
- * fail again and again. */
+/* Generates until the server ends. When a run has failed, the next requests get another, unless runs fail again and
+ * again. An encoder generates nothing. */
 static int generate_all(struct server *server, struct gen_stats *stats, struct err *err)
 {
     enum { MOST_FAILURES = 3, WITHIN_MS = 60000 };
     struct lane *lane = &server->lane[GENERATION];
     const struct serve_io io = lane_io(lane);
+    struct err no_head;
     double since_ms = 0;
     int rc = 0;
     for (int failures = 0; failures < MOST_FAILURES && lane_wait(lane) && !server->stop;) {
+        if (server->gen->embeds_only) {
+            err_set(&no_head, "the model %s has no LM head: it answers /v1/embeddings only",
+                    server->model);
+            lane_refuse(lane, OPENAI_BAD_REQUEST, &no_head);
+            continue;
+        }
         rc = serve_lines(&server->gen->serve, &io, stats, err);
         if (rc == 0)
             continue;
         cli_fail(program.name, err);
+        lane_abandon(lane, err);
         failures = clock_ms() - since_ms < WITHIN_MS ? failures + 1 : 1;
         since_ms = failures == 1 ? clock_ms() : since_ms;
     }
@@ -152,28 +163,51 @@ static int embed_all(struct server *server, struct session *session, struct err 
     return embed_declared(model, &job.pooling, err) < 0 ? -1 : text_lines_embed(&job, &stats, err);
 }
 
+/* Opens the session of embeddings: as many texts at a time, and as long ones, as its part of --memory has room for. */
+static int open_embeddings(const struct server *server, struct session **session, struct err *err)
+{
+    const struct session *other = server->gen->session;
+    const size_t bytes = server->options->embedding_bytes +
+                         (server->gen->embeds_only ? server->options->gen.memory_bytes : 0);
+    struct session_options options = *session_options(other);
+    size_t fit = SIZE_MAX;
+    options.prefix_cache_bytes = options.kept_states = options.memory_bytes = 0;
+    options.prefix_store = NULL;
+    for (size_t n = options.context; bytes && n; n -= div_up(n, 16)) {
+        options.context = n;
+        fit = kv_footprint_fits(session_kv(other), kv_footprint(session_kv(other), n, n, 1), bytes);
+        if (fit)
+            break;
+    }
+    if (!fit)
+        return err_set(err, "--memory leaves %zu bytes for embeddings, which is too little: raise it",
+                       bytes);
+    options.batch = size_min(options.batch, fit);
+    options.chunk = size_min(options.chunk, options.context);
+    return session_open(session, server->gen->model, &options, err);
+}
+
 /* The thread of embeddings: it has a session of its own, opened by the first request. */
 static void *run_embeddings(void *arg)
 {
     struct server *server = arg;
+    struct lane *lane = &server->lane[EMBEDDING];
     struct session *session = NULL;
-    struct session_options options = *session_options(server->gen->session);
     struct err err;
-    options.prefix_cache_bytes = options.kept_states = options.memory_bytes = 0;
-    options.prefix_store = NULL;
-    while (lane_wait(&server->lane[EMBEDDING]) && !server->stop) {
+    while (lane_wait(lane) && !server->stop) {
         if (server->gen->model->store) { /* whose experts are those of one pass at a time */
             err_set(&err, "with --experts there are no embeddings");
-            lane_refuse(&server->lane[EMBEDDING], &err);
-        } else if ((!session && session_open(&session, server->gen->model, &options, &err) < 0) ||
+            lane_refuse(lane, OPENAI_BAD_REQUEST, &err);
+        } else if ((!session && open_embeddings(server, &session, &err) < 0) ||
                    embed_all(server, session, &err) < 0) {
             cli_fail(program.name, &err);
-            lane_refuse(&server->lane[EMBEDDING], &err);
+            lane_abandon(lane, &err);
+            lane_refuse(lane, OPENAI_SERVER_ERROR, &err);
             session_close(session);
             session = NULL;
         }
     }
-    lane_end(&server->lane[EMBEDDING]);
+    lane_end(lane);
     session_close(session);
     return NULL;
 }
@@ -198,6 +232,25 @@ static int run_server(struct server *server, struct err *err)
     return rc < 0 ? -1 : gen_report(gen, &stats, err);
 }
 
+/* Opens the session that generates; of an encoder only its options are of use. */
+static int open_session(struct gen *gen, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const size_t by_memory = o->memory_bytes ? GEN_AS_FIT : JSONL_BATCH;
+    gen->embeds_only = gen->model->config.no_head;
+    if (gen_open_session(gen, o->batch ? o->batch : by_memory, gen->model->config.context, err) < 0)
+        return -1;
+    const struct kv *kv = session_kv(gen->session);
+    const struct kv_footprint least = kv_footprint(kv, 1, 1, 1);
+    return !o->memory_bytes || kv_footprint_fits(kv, least, o->memory_bytes)
+               ? 0
+               : err_set(
+                     err,
+                     "--memory %s leaves %zu bytes for requests, and the KV cache of one has at least "
+                     "%zu: raise it",
+                     o->memory, o->memory_bytes, kv_footprint_peak(kv, least));
+}
+
 static int serve_clients(struct gen *gen, struct err *err)
 {
     const struct serve_cli *o = (const struct serve_cli *)gen->options;
@@ -211,11 +264,7 @@ static int serve_clients(struct gen *gen, struct err *err)
     if (o->api_key_file && read_keys(&server, o->api_key_file, err) < 0)
         return -1;
     if (listener_open(&server.listener, o, err) < 0 || seed_draw(&process, err) < 0 ||
-        gen_open_session(gen,
-                         o->gen.batch          ? o->gen.batch
-                         : o->gen.memory_bytes ? GEN_AS_FIT
-                                               : JSONL_BATCH,
-                         gen->model->config.context, err) < 0)
+        open_session(gen, err) < 0)
         return -1;
     snprintf(server.process, sizeof server.process, "%08llx-",
              (unsigned long long)process & 0xffffffff);
@@ -256,6 +305,8 @@ int main(int argc, char **argv)
     gen_check_usage(&program, &o.gen, &operands);
     gen_finish_options(&program, &o.gen);
     o.gen.memory_bytes = gen_memory(&program, &o.gen);
+    o.embedding_bytes = o.gen.memory_bytes / EMBEDDING_PART;
+    o.gen.memory_bytes -= o.embedding_bytes;
     struct gen gen = {.program = &program, .options = &o.gen};
     return gen_main(&gen, &o.gen, serve_clients);
 }

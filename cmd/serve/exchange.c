@@ -169,6 +169,7 @@ static int next_request(void *arg, bool wait, struct serve_input *input, struct 
         lane->first = x->behind;
         if (!lane->first)
             lane->last = &lane->first;
+        x->taken = true;
         lane->body = x->body;
         server->body_bytes -= x->body.len;
         x->body = (struct buf){0};
@@ -229,22 +230,31 @@ static int put_event(void *arg, uint64_t number, struct buf *text, struct err *e
     return rc;
 }
 
+static void end_exchange(struct server *server, struct exchange *x, int status)
+{
+    x->status = status;
+    x->served = true;
+    wake(server, x);
+    release(server, x);
+}
+
 static int put_result(void *arg, const struct serve_result *result, struct buf *text, struct err *err)
 {
     static const char done[] = "[DONE]";
     struct server *server = ((struct lane *)arg)->server;
     pthread_mutex_lock(&server->lock);
     struct exchange *x = find(server, result->number);
+    const size_t before = x->out.len;
     int rc = add_output(x, buf_text(text), text->len, err);
     if (rc == 0 && x->streams)
         rc = add_output(x, done, sizeof done - 1, err);
-    x->status = result->status;
     x->n_prompt = result->n_prompt;
     x->n_cached = result->n_cached;
     x->n_generated = result->n_generated;
-    x->served = true;
-    wake(server, x);
-    release(server, x);
+    if (rc == 0)
+        end_exchange(server, x, result->status);
+    else
+        x->out.len = before; /* lane_abandon() answers */
     pthread_mutex_unlock(&server->lock);
     buf_release(text);
     return rc;
@@ -268,9 +278,27 @@ static void refuse_all(struct lane *lane, int status, const char *why)
     }
 }
 
-void lane_refuse(struct lane *lane, const struct err *why)
+void lane_refuse(struct lane *lane, int status, const struct err *why)
 {
-    refuse_all(lane, OPENAI_SERVER_ERROR, why->text);
+    refuse_all(lane, status, why->text);
+}
+
+void lane_abandon(struct lane *lane, const struct err *why)
+{
+    struct server *server = lane->server;
+    pthread_mutex_lock(&server->lock);
+    for (struct exchange *x = server->exchanges, *next; x; x = next) {
+        next = x->next;
+        if (!x->taken || x->served || &server->lane[x->endpoint->lane] != lane)
+            continue;
+        struct buf text = {0};
+        struct err ignored;
+        if (openai_put_error(OPENAI_SERVER_ERROR, why->text, &text, &ignored) == 0)
+            (void)add_output(x, text.data, text.len, &ignored);
+        buf_release(&text);
+        end_exchange(server, x, OPENAI_SERVER_ERROR);
+    }
+    pthread_mutex_unlock(&server->lock);
 }
 
 void lane_end(struct lane *lane)

@@ -21,6 +21,7 @@ struct serve_cli {
     size_t max_requests, max_connections, max_tokens;
     const char *max_body; /* NULL: not given */
     double time_limit, drain;
+    size_t embedding_bytes; /* of --memory, for embeddings; 0: no limit */
 };
 
 /* ---- sockets ---- */
@@ -71,6 +72,7 @@ struct exchange {
     size_t discarded; /* bytes of the body */
     bool too_long;    /* the body is */
     bool submitted;   /* the lane has it, or had it */
+    bool taken;       /* from the lane's queue */
     bool served;      /* the lane is done with it */
     bool suspended;   /* its connection is, until there is an answer */
     bool streams;     /* answered by events */
@@ -147,7 +149,10 @@ bool exchange_submit(struct server *server, struct exchange *exchange);
 struct serve_io lane_io(struct lane *lane);
 
 /* Answers the requests that wait with an error. */
-void lane_refuse(struct lane *lane, const struct err *why);
+void lane_refuse(struct lane *lane, int status, const struct err *why);
+
+/* Answers the requests in flight, of which there are some if their results could not be made, with an error. */
+void lane_abandon(struct lane *lane, const struct err *why);
 
 /* The same for those that wait and all further ones: the lane's thread ends. */
 void lane_end(struct lane *lane);

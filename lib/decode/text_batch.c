@@ -60,6 +60,15 @@ static int fill_slots(struct text_batch *b, struct err *err)
     return 0;
 }
 
+/* Why the slot's text ends without a result; NULL: it goes on. */
+static const struct err *end_of(const struct text_batch *b, const struct text_slot *slot)
+{
+    static const struct err cancelled = {
+        "the request took longer than --time-limit allows, or was cancelled", ERR_FAILED};
+    const volatile sig_atomic_t *is_cancelled = slot->text.cancelled;
+    return *b->interrupted ? &err_interrupted : is_cancelled && *is_cancelled ? &cancelled : NULL;
+}
+
 /* Runs a pass over tokens of texts in flight, at most a prefill chunk. */
 static int run_pass(struct text_batch *b, struct err *err)
 {
@@ -89,9 +98,11 @@ static int run_all(struct text_batch *b, struct err *err)
             return -1;
         if (!texts_in_flight(b))
             return 0;
-        for (size_t i = 0; i < b->n_slots && *b->interrupted; i++)
-            if (b->slot[i].busy && b->finish(b, &b->slot[i], &err_interrupted, err) < 0)
+        for (struct text_slot *slot = b->slot; slot < b->slot + b->n_slots; slot++) {
+            const struct err *why = slot->busy ? end_of(b, slot) : NULL;
+            if (why && b->finish(b, slot, why, err) < 0)
                 return -1;
+        }
         if (texts_in_flight(b) && run_pass(b, err) < 0)
             return -1;
     }

@@ -11,6 +11,7 @@ struct text_ids {
     const uint32_t *id;
     size_t n;
     void *user;
+    const volatile sig_atomic_t *cancelled; /* NULL, or once not 0, the text ends without a result */
 };
 
 /* Sets *text to the next text; returns the same values as gen_callbacks.next(). */

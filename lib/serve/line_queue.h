@@ -33,6 +33,7 @@ struct request_line {
     bool waits;       /* not all of its choices are in flight yet */
     bool batch;       /* of a batch of OpenAI's */
     volatile sig_atomic_t cancelled;
+    const volatile sig_atomic_t *cancelled_by; /* of a text: serve_input.cancelled */
     struct request request;
     /* Where it is served: */
     struct constraint *constraint; /* the request's own, or NULL */

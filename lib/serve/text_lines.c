@@ -136,6 +136,7 @@ static int read_text(struct line_queue *queue, struct request_line *line,
 {
     const struct text_lines *job = queue->job;
     line->name = input->id;
+    line->cancelled_by = input->cancelled;
     if (lines_check(input->json, err) < 0)
         return -1;
     if (job->logprobs && !(line->logprobs = json_array()))
@@ -156,7 +157,7 @@ static int next_text(void *arg, bool wait, struct text_ids *text, struct err *er
     if (got != GEN_REQUEST)
         return got;
     struct choice *choice = &line->choice[line->n_started++];
-    *text = (struct text_ids){choice->ids.id, choice->ids.len, choice};
+    *text = (struct text_ids){choice->ids.id, choice->ids.len, choice, line->cancelled_by};
     line_queue_set_waiting(queue, line, line->n_started < line->n_choices);
     return GEN_REQUEST;
 }

@@ -74,6 +74,42 @@ chat='{"messages": [{"role": "user", "content": "Once upon a time"}], "max_token
     assert_equal "$(ask /metrics | sed -n 's/^bmc_requests_in_progress //p')" 0
 }
 
+# with_server COMMAND OPTION..: runs it with a server at ./other.
+with_server() {
+    local pid rc=0
+    "$BMC_BIN/bmc-serve" --socket ./other -t 1 -q "${@:2}" 2>>other.log &
+    pid=$!
+    wait_until curl -sf --unix-socket other http://x/health -o /dev/null
+    $1 || rc=$?
+    kill $pid
+    wait $pid || assert_equal $? 143
+    return $rc
+}
+other() { curl -sS --unix-socket other "http://x$1" -d "$2"; }
+
+@test "a model without an LM head answers requests for embeddings" {
+    bmc-convert -q "$FIXTURES/encoders/nomic-bert" -o nomic.bmc
+    embeds() {
+        other /v1/embeddings '{"input": ["a", "the king"]}' | jq -c '[.data[].embedding]' >got
+        assert_equal "$(other /v1/completions '{"prompt": "x"}' | jq -r .error.message)" 'the model nomic has no LM head: it answers /v1/embeddings only'
+    }
+    with_server embeds -m nomic.bmc --memory 4M
+    bmc-gen -q -m nomic.bmc --embed --jsonl <<<'{"text": "a"}
+{"text": "the king"}' | jq -sc 'map(.embedding)' | diff - got
+}
+
+@test "--memory and --time-limit hold for embeddings, too" {
+    expect_error 1 '--memory 9K leaves 8064 bytes for requests, and the KV cache of one has at least [0-9]+: raise it' \
+        "$BMC_BIN/bmc-serve" -m "$(model grimm)" --socket ./other --memory 9K
+    limits() {
+        assert_equal "$(other /v1/embeddings "$(jq -nc '{input: ("a " * 900)}')" | jq -r .error.message | sed 's/[0-9]\+/N/g')" 'the text has N tokens, the context holds N: shorten it'
+        assert_equal "$(other /v1/embeddings '{"input": "a"}' | jq '.data | length')" 1
+        jq -nc '{input: [range(2000) | "a " * 200]}' >long
+        assert_equal "$(other /v1/embeddings @long | jq -r .error.message)" 'the request took longer than --time-limit allows, or was cancelled'
+    }
+    with_server limits -m "$(model grimm)" --memory 16M --time-limit 0.2
+}
+
 @test "keys, and the addresses that need them" {
     expect_serve() { expect_error 2 "$1" "$BMC_BIN/bmc-serve" -m "$(model grimm)" "${@:2}"; }
     expect_serve '--listen needs --api-key-file' --listen 0.0.0.0
