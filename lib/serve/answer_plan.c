@@ -155,6 +155,7 @@ void answer_plan_report(const struct answer_plan *plan, struct tool_answer *part
 {
     const enum reasoning_form form = plan->options.reasoning;
     parts->hides_reasoning = form == REASONING_HIDE;
+    parts->certain = plan->constraint ? tool_format_calls(plan->format) : NULL;
     if (form == REASONING_SHOW) {
         parts->before_reasoning = plan->begin;
         parts->after_reasoning = plan->end;

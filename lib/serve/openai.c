@@ -4,12 +4,15 @@
 
 #include "report/table.h"
 #include "serve/lines.h"
+#include "text/tools/tool_call.h"
 
 enum { HASH_SHOWN = 8 }; /* bytes */
 
 /* OpenAI has no name for answers that were cancelled: they are not complete. */
 static const char *finish_reason(enum gen_finish finish, const struct openai_said *said)
 {
+    if (said->in_call)
+        return "length"; /* in a call */
     return finish != FINISHED_EOS && finish != FINISHED_STOP ? "length"
            : said->parts && said->parts->calls               ? "tool_calls"
                                                              : "stop";
@@ -154,20 +157,50 @@ json_t *openai_choice(const struct tokenizer *tok, bool chat, size_t index,
                        finish_reason(result->finish, said), err);
 }
 
-/* The calls from `from` on, each with its index, as the lists of chunks have them; NULL if there is none. */
-static json_t *new_calls(const json_t *calls, size_t from, struct err *err)
+/* Appends what is new of call number `said->calls` to a list: all of it, or the rest of its arguments, text[len]. */
+static int push_call(const struct openai_said *said, const char *id, const char *name, const char *text,
+                     size_t len, json_t *list, struct err *err)
 {
-    json_t *list = json_array_size(calls) > from ? json_array() : NULL;
-    int rc = 0;
-    for (size_t i = from; list && i < json_array_size(calls) && rc == 0; i++) {
-        json_t *call = json_pack("{s:I}", "index", (json_int_t)i);
-        if (call && json_object_update(call, json_array_get(calls, i)) < 0) {
-            json_decref(call);
-            call = NULL;
-        }
-        rc = json_push(list, call, err);
+    const json_int_t index = (json_int_t)said->calls;
+    json_t *arguments = json_text(text + said->arguments, len - said->arguments);
+    if (!said->in_call)
+        return json_push(list,
+                         json_pack("{s:I, s:o, s:s, s:{s:o, s:o}}", "index", index, "id",
+                                   json_text(id, strlen(id)), "type", "function", "function", "name",
+                                   json_text(name, strlen(name)), "arguments", arguments),
+                         err);
+    if (len > said->arguments)
+        return json_push(
+            list, json_pack("{s:I, s:{s:o}}", "index", index, "function", "arguments", arguments), err);
+    json_decref(arguments);
+    return 0;
+}
+
+/* Adds what is new of calls to a delta. Arguments of a call that is certain are said while they are generated. */
+static int put_new_calls(struct openai_said *said, json_t *delta, struct err *err)
+{
+    const struct tool_answer *p = said->parts;
+    json_t *list = json_array();
+    int rc = list ? 0 : err_no_memory(err, "tool calls");
+    for (; said->calls < json_array_size(p->calls) && rc == 0; said->calls++) {
+        const json_t *call = json_array_get(p->calls, said->calls),
+                     *function = json_object_get(call, "function"),
+                     *arguments = json_object_get(function, "arguments");
+        rc = push_call(said, json_string_value(json_object_get(call, "id")), tool_name(call),
+                       json_string_value(arguments), json_string_length(arguments), list, err);
+        said->in_call = false;
+        said->arguments = 0;
     }
-    return list ? json_or_null(list, rc, err) : NULL;
+    if (rc == 0 && tool_answer_in_call(p)) {
+        rc = push_call(said, buf_text(&p->parser.id), buf_text(&p->parser.name),
+                       buf_text(&p->arguments), p->arguments.len, list, err);
+        said->in_call = true;
+        said->arguments = p->arguments.len;
+    }
+    if (rc == 0 && json_array_size(list))
+        return json_put(delta, "tool_calls", list, err);
+    json_decref(list);
+    return rc;
 }
 
 bool openai_has_more(const struct openai_said *said, const struct gen_result *more)
@@ -175,8 +208,17 @@ bool openai_has_more(const struct openai_said *said, const struct gen_result *mo
     const struct tool_answer *p = said->parts;
     return (more->n_best && more->n_ids) ||
            (p ? p->content.len > said->content || p->reasoning.len > said->reasoning ||
-                    json_array_size(p->calls) > said->calls
+                    json_array_size(p->calls) > said->calls ||
+                    (tool_answer_in_call(p) && (!said->in_call || p->arguments.len > said->arguments))
               : more->text_len > 0);
+}
+
+/* A call that was begun and is cut off is not said again as text. */
+static void skip_cut_call(struct openai_said *said)
+{
+    const struct tool_answer *p = said->parts;
+    if (said->in_call && !tool_answer_in_call(p) && json_array_size(p->calls) == said->calls)
+        said->content = p->content.len;
 }
 
 json_t *openai_piece(const struct tokenizer *tok, bool chat, size_t index,
@@ -185,20 +227,24 @@ json_t *openai_piece(const struct tokenizer *tok, bool chat, size_t index,
 {
     const struct tool_answer *p = said->parts;
     json_t *logprobs = logprobs_or_null(tok, chat, more, form, err);
+    if (p)
+        skip_cut_call(said);
     json_t *text = p                         ? rest_of(&p->content, said->content)
                    : more->text_len || !chat ? json_text(more->text, more->text_len)
                                              : NULL;
     json_t *piece = text;
     if (chat)
-        piece =
-            json_pack("{s:s*, s:o*, s:o*, s:o*}", "role", said->begun ? NULL : "assistant",
-                      "reasoning_content", p ? rest_of(&p->reasoning, said->reasoning) : NULL,
-                      "content", text, "tool_calls", p ? new_calls(p->calls, said->calls, err) : NULL);
+        piece = json_pack("{s:s*, s:o*, s:o*}", "role", said->begun ? NULL : "assistant",
+                          "reasoning_content", p ? rest_of(&p->reasoning, said->reasoning) : NULL,
+                          "content", text);
+    if (p && piece && put_new_calls(said, piece, err) < 0) {
+        json_decref(piece);
+        piece = NULL;
+    }
     said->begun = true;
     if (p) {
         said->content = p->content.len;
         said->reasoning = p->reasoning.len;
-        said->calls = json_array_size(p->calls);
     }
     return make_choice(index, chat ? "delta" : "text", piece, logprobs,
                        last ? finish_reason(more->finish, said) : NULL, err);

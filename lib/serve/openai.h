@@ -34,7 +34,9 @@ struct openai_said {
     const struct tool_answer
         *parts; /* content, reasoning and tool calls; NULL: the text is all content */
     size_t content, reasoning, calls;
-    bool begun; /* there was a chunk */
+    bool in_call;     /* the call behind these has begun, */
+    size_t arguments; /* and so many bytes of its arguments are said */
+    bool begun;       /* there was a chunk */
 };
 
 /* A choice; the caller releases it. NULL: error. */

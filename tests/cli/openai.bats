@@ -322,6 +322,14 @@ END
     diff want got
     grep chunk out | jq -s -c 'map(.choices[0]) | last.finish_reason, (map(.delta) | (map(.content // "") | add), (map(.reasoning_content // "") | add), (map(.tool_calls[]?) | map(.type, .function.name, (.function.arguments | fromjson | .x)), map(.index), (map(.id) | unique | length)))' >got
     sed '/^\["function/a [0,1]' want | diff - got
+    # A call that is required streams in pieces; one that is cut off has no other end than length.
+    jq -nc '{messages: [{role: "user", content: "x"}], tool_choice: "required", parallel_tool_calls: false, tools: [{type: "function", function: {name: "f", parameters: {
+        type: "object", properties: {x: {type: "string", maxLength: 20}, y: {type: "boolean"}}, required: ["x", "y"]}}}], temperature: 1, seed: 4} |
+        (., . + {stream: true}), . + {stream: true, max_tokens: 30}' >in
+    jsonl --openai --chat-template chatml -f in 2>err >forced
+    calls() { jq -sc --arg id "chatcmpl-$1" 'map(select(.id == $id).choices[0]) | [(map(.delta.tool_calls[]?) | length > 5, (map(.function.name // empty) | add), (map(.function.arguments) | add)), last.finish_reason, (map(.delta.content // empty) | add)]' forced; }
+    jq -c 'select(.id == "chatcmpl-1").choices[0] | [true, (.message.tool_calls[].function | .name, .arguments), .finish_reason, null]' forced | diff - <(calls 2)
+    assert_regex "$(calls 3)" '^\[(true|false),"f","(\{.*)?","length",null\]$'
     # Without tools a call is text.
     assert_equal "$(tail -n 1 out | jq -c '.choices[0] | .finish_reason, .message.reasoning_content, (.message | has("tool_calls"))' | paste -sd ,)" '"stop","hm",false'
     assert_equal "$(tail -n 1 out | jq -r '.choices[0].message.content' | grep -c '<tool_call>')" 2

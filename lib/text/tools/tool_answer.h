@@ -14,7 +14,17 @@ struct tool_answer {
     bool hides_reasoning;
     const char *before_reasoning, *after_reasoning; /* NULL: it is not content */
     bool in_reasoning;
+    /* Set after tool_answer_begin(): a constraint makes calls of this pattern valid, if the answer does not end before;
+     * NULL: of none. */
+    const struct tool_pattern *certain;
 };
+
+/* The call that is being read, if it will be valid: the parser has its name and its id, and `arguments` the beginning of
+ * its arguments. */
+static inline bool tool_answer_in_call(const struct tool_answer *answer)
+{
+    return answer->certain && answer->parser.begun && answer->parser.pattern == answer->certain;
+}
 
 /* Read an answer to a prompt in pieces; the format and the tools are borrowed, and the struct must not move. Without tools
  * there are no calls: they stay text. `truncated`: the model had not ended the answer. tool_answer_release() is called

@@ -293,14 +293,12 @@ int tool_constraint(const struct tool_format *format, const json_t *tools,
                     const struct tool_choice *choice, const struct tokenizer *tok, struct buf *text,
                     struct buf *trigger, struct err *err)
 {
-    struct call_maker m = {format, format->pattern, tok, err};
+    struct call_maker m = {format, tool_format_calls(format), tok, err};
     err_no_memory(
         err,
         "a constraint"); /* unless it is something else: values of JSON that cannot be made are NULL */
     if (check_tools(tools, err) < 0)
         return -1;
-    while (m.pattern < format->pattern + format->n_patterns && m.pattern->use > TOOL_CALLS_MAYBE)
-        m.pattern++;
     const char *opening = tool_pattern_opening(m.pattern);
     const size_t len = text_trimmed(opening, strlen(opening));
     AUTO(json_auto) json_t *list = json_array();

@@ -299,6 +299,14 @@ const struct tool_pattern *tool_format_parameter(const struct tool_format *forma
     return NULL;
 }
 
+const struct tool_pattern *tool_format_calls(const struct tool_format *format)
+{
+    const struct tool_pattern *pattern = format->pattern;
+    while (pattern < format->pattern + format->n_patterns && pattern->use > TOOL_CALLS_MAYBE)
+        pattern++;
+    return pattern;
+}
+
 const char *tool_pattern_opening(const struct tool_pattern *pattern)
 {
     return pattern->item[0].kind == TOOL_TEXT ? pattern->item[0].text : "";

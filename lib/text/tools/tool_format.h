@@ -84,6 +84,9 @@ int tool_format_find(struct tool_format *format, const char *models_dir, const c
 /* The pattern of TOOL_PARAMETERS, or NULL. */
 const struct tool_pattern *tool_format_parameter(const struct tool_format *format);
 
+/* The first pattern of calls, which models write; one past the last pattern: there is none. */
+const struct tool_pattern *tool_format_calls(const struct tool_format *format);
+
 /* The text with which a pattern begins, or "" if it begins with a field. */
 const char *tool_pattern_opening(const struct tool_pattern *pattern);
 
