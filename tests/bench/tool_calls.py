@@ -2,6 +2,7 @@
 """Samples tool calls, checked by the jsonschema package.
 
     tool_calls.py MODEL.bmc [SAMPLES] [SEED]    with bin/bmc-gen, or $BMC_GEN
+    tool_calls.py MODEL.bmc formats [NAME ..]   required calls in each format of models.d/tools, or those named
 
 Under tool_choice "required" SAMPLES (1,000) answers to requests with some of 20 tools, at temperature 1.2: each answer has
 calls of listed tools alone, with arguments that their schemas allow. Under "auto" as many answers as a tenth of that: up to
@@ -9,11 +10,14 @@ the marker of a call they are those that the same prompt has without constraint,
 Arguments of all characters come out as they went in, and are rendered unchanged into the next prompt.
 """
 import collections
+import glob
 import json
 import os
 import random
+import re
 import subprocess
 import sys
+import tempfile
 
 import jsonschema
 
@@ -58,6 +62,25 @@ def wrong(result, names):
         except (ValueError, jsonschema.ValidationError) as why:
             return f"{name}: {why}"
     return None
+
+
+def formats(model, names):
+    """Three required calls of each tool in each format, which a template with its marks has."""
+    for path in sorted(glob.glob("models.d/tools/*.tools")):
+        name, text = os.path.basename(path)[:-6], open(path).read()
+        if names and name not in names:
+            continue
+        marks = "".join(json.loads(m) for m in re.findall(r'^mark +(".*")$', text, re.M))
+        why = collections.Counter()
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
+            f.write("{%% for m in messages %%}{{ m.content }}{%% endfor %%}{%% for t in tools or [] %%}{{ t|tojson }}{%% endfor %%}{%% set marks = %s %%}" % json.dumps(marks))
+            f.flush()
+            requests = [{"id": i, "messages": [{"role": "user", "content": "go"}], "tools": [TOOLS[i % len(TOOLS)]], "tool_choice": "required", "max_tokens": 300,
+                         "temperature": 1.2, "seed": i, "parallel_tool_calls": i % 2 == 0} for i in range(3 * len(TOOLS))]
+            for r in run(requests, model, "--chat-template", f.name, "-np", "8"):
+                w = wrong(r, {requests[r["id"]]["tools"][0]["function"]["name"]})
+                why["cut by the limit" if w and r.get("finish") == "length" else re.sub(r"^line [0-9]+: ", "", w.splitlines()[0])[:160] if w else "valid"] += 1
+        print(f"{name}: {dict(why.most_common(9))}", flush=True)
 
 
 def main():
@@ -106,4 +129,7 @@ def main():
     print("arguments there:", json.loads(call["function"]["arguments"]) == hard, "and back:", hard in there, "result:", HARD in prompt)
 
 
-main()
+if sys.argv[2:3] == ["formats"]:
+    formats(sys.argv[1], sys.argv[3:])
+else:
+    main()

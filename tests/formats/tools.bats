@@ -108,3 +108,21 @@ $call" -n 200 <script >raw 2>pty.err || fail "$(cat pty.err raw)"
     [[ $(grep -o 'prompt [0-9]* tokens, [0-9]* of them cached' transcript | tail -n 1) =~ prompt\ ([0-9]+)\ tokens,\ ([0-9]+) ]]
     [ $((BASH_REMATCH[1] - BASH_REMATCH[2])) -le 50 ] || fail "${BASH_REMATCH[*]}"
 }
+
+@test "calls as Python has them, and with quotes of the format, can be required" {
+    jq -nc '{type: "object", properties: {s: {type: "string", maxLength: 9}, b: {type: "boolean"}, n: {enum: [null, "<x"]}, o: {type: "object", properties: {k: {const: [true, "é"]}}, required: ["k"]}}, required: ["s", "o"]} as $schema |
+        {messages: [{role: "user", content: "x"}], tools: [{type: "function", function: {name: "f", parameters: $schema}}], tool_choice: "required", temperature: 1, max_tokens: 300, seed: range(4)} |
+        (., . + {parallel_tool_calls: false})' >in
+    while IFS='|' read -r format marks; do
+        printf '%s' "{{ messages[0].content }}{{ tools|tojson }}{% set marks = '$marks' %}" >format.jinja
+        ok bmc-gen -q -m "$(model grimm)" --jsonl --chat-template ./format.jinja -f in
+        assert_equal "$format $(jq -c '.error // ((.tool_calls | length > 0), (.tool_calls[].function | .name, (.arguments | fromjson | .o, (.s | length < 10), ([del(.s, .o)[]] | all(IN(true, false, null, "<x"))))))' <<<"$output" | sort -u | paste -sd ' ')" "$format \"f\" true {\"k\":[true,\"é\"]}"
+    done <<'END'
+lfm2|List of tools: 
+llama4|<|header_start|><|python_start|>
+gemma4|<|tool_call>
+END
+    jq -c '.tools[0].function.parameters.properties.s.pattern = "^a"' in | head -n 1 >pattern
+    some_fail 1 1 bmc-gen -q -m "$(model grimm)" --jsonl --chat-template ./format.jinja -f pattern
+    assert_regex "$output" 'patterns and formats of strings without escapes are not supported'
+}

@@ -313,6 +313,7 @@ struct object_job {
     uint32_t min, max; /* EXPR_MANY: no limit */
     uint32_t counts;   /* numbers of members that are told apart: this one is also for more */
     expr_id *rest;     /* [n + 1][counts + 1]: counted_from(); EXPR_EMPTY: not known yet */
+    bool call;         /* it is written as a call's arguments */
     bool uncounted;    /* additional members would be needed that may repeat a name */
 };
 
@@ -404,7 +405,8 @@ static expr_id member_of(struct object_job *o, expr_id name, const json_t *schem
 {
     struct grammar *g = o->job->json.grammar;
     const expr_id value = schema ? o->job->compile(o->job, schema) : json_any(&o->job->json);
-    return EXPR_SEQ(g, name, expr_text(g, ":"), EXPR_OPTIONAL(g, expr_text(g, " ")), value);
+    return o->call ? EXPR_SEQ(g, name, expr_text(g, "="), value)
+                   : EXPR_SEQ(g, name, expr_text(g, ":"), EXPR_OPTIONAL(g, expr_text(g, " ")), value);
 }
 
 /* Additional members whose names match a pattern, or, if it is NULL, none of them. */
@@ -465,8 +467,10 @@ static void compile_members(struct object_job *o, const json_t *schema)
 {
     for (size_t i = 0; i < o->n && !schema_failed(o->job); i++) {
         const size_t mark = schema_enter(o->job, "properties", o->property[i].name);
-        o->property[i].member =
-            member_of(o, json_name(&o->job->json, o->property[i].name), o->property[i].schema);
+        o->job->json.style.call = o->call;
+        const expr_id name = json_name(&o->job->json, o->property[i].name);
+        o->job->json.style.call = false;
+        o->property[i].member = member_of(o, name, o->property[i].schema);
         schema_leave(o->job, mark);
     }
     if (!schema_failed(o->job))
@@ -590,14 +594,16 @@ static expr_id listed_object(struct object_job *o, const json_t *schema)
     struct grammar *g = job->json.grammar;
     const bool counted = o->min > 0 || o->max != EXPR_MANY;
     bool optional = o->min == 0;
+    o->call = job->json.style.call;
+    job->json.style.call = false; /* of the outermost one only */
     if (!list_properties(o, schema) || schema_failed(job))
         return EXPR_NONE;
     compile_members(o, schema);
     for (size_t i = 0; i < o->n; i++)
         optional = optional && !o->property[i].required;
     const expr_id members = counted ? counted_members(o) : all_members(o);
-    const expr_id some = json_brackets(&job->json, "{", members, "}");
-    return optional ? EXPR_ALT(g, expr_text(g, "{}"), some) : some;
+    const expr_id some = json_brackets(&job->json, o->call ? "(" : "{", members, o->call ? ")" : "}");
+    return optional ? EXPR_ALT(g, expr_text(g, o->call ? "()" : "{}"), some) : some;
 }
 
 /* Objects that a schema allows: its properties in their order. */
@@ -724,7 +730,7 @@ static void add_group(struct grammar *g, struct char_class *set, uint32_t i)
  * character. Equal values are in the same group. */
 static expr_id items_of_group(struct grammar *g, expr_id item, uint32_t i)
 {
-    static const char others[] = "tfn[{";
+    static const char others[] = "tfn[{TFN";
     struct char_class start = {0}, digit = {0}, other = {0};
     add_group(g, &start, i);
     char_class_add(g, &digit, '0' + i, '0' + i);
@@ -913,9 +919,9 @@ static expr_id compile_types(struct schema_job *job, const json_t *schema)
     expr_id list[8];
     size_t n = 0;
     if (types & SCHEMA_NULL)
-        list[n++] = expr_text(g, "null");
+        list[n++] = json_word(&job->json, "null");
     if (types & SCHEMA_BOOLEAN)
-        list[n++] = EXPR_ALT(g, expr_text(g, "true"), expr_text(g, "false"));
+        list[n++] = EXPR_ALT(g, json_word(&job->json, "true"), json_word(&job->json, "false"));
     if (types & SCHEMA_OBJECT)
         list[n++] = schema_object(job, schema);
     if (types & SCHEMA_ARRAY)
@@ -1057,11 +1063,17 @@ static void compile_all(struct schema_job *job, const json_t *schema)
 
 void json_schema_parse(struct grammar *grammar, const json_t *schema)
 {
-    struct schema_job job = {.json = {.grammar = grammar},
-                             .root = schema,
-                             .made = json_array(),
-                             .ref_index = json_object(),
-                             .compile = schema_compile};
+    json_schema_parse_as(grammar, schema, NULL);
+}
+
+void json_schema_parse_as(struct grammar *grammar, const json_t *schema, const struct json_style *style)
+{
+    struct schema_job job = {
+        .json = {.grammar = grammar, .style = style ? *style : (struct json_style){0}},
+        .root = schema,
+        .made = json_array(),
+        .ref_index = json_object(),
+        .compile = schema_compile};
     if (!json_is_object(schema) && !json_is_boolean(schema))
         schema_fail(&job, "a schema is an object, found %s", json_type_name(schema));
     else if (!job.made || !job.ref_index)

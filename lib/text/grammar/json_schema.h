@@ -9,3 +9,7 @@
  * under CONSTRAINED OUTPUT. Keywords that are not supported are errors that name them and their
  * place as a JSON pointer. */
 void json_schema_parse(struct grammar *grammar, const json_t *schema);
+
+/* The same of values that are written in a style; NULL: JSON. */
+void json_schema_parse_as(struct grammar *grammar, const json_t *schema,
+                          const struct json_style *style);

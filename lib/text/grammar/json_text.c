@@ -1,6 +1,8 @@
 /* JSON as text, and numbers in a range, as expressions. */
 #include "text/grammar/json_text.h"
 
+#include <ctype.h>
+
 #include "base/number.h"
 #include "text/utf8.h"
 
@@ -72,25 +74,69 @@ static expr_id hex_code(struct grammar *g)
                     EXPR_SEQ(g, zero, zero, zero, nonzero));
 }
 
+static const char *word_of(const struct json_grammar *j, const char *word)
+{
+    return !j->style.python ? word : *word == 't' ? "True" : *word == 'f' ? "False" : "None";
+}
+
+expr_id json_word(struct json_grammar *j, const char *word)
+{
+    return expr_text(j->grammar, word_of(j, word));
+}
+
 static expr_id escape_body(struct json_grammar *j)
 {
     struct grammar *g = j->grammar;
     const expr_id h = hex_of(g, HEX), d = hex_of(g, "d");
     const expr_id pair =
         EXPR_SEQ(g, d, hex_of(g, "89ab"), h, h, expr_text(g, "\\u"), d, hex_of(g, "cdef"), h, h);
-    static const struct code_range simple[] = {{'"', '"'}, {'/', '/'}, {'\\', '\\'}, {'b', 'b'},
-                                               {'f', 'f'}, {'n', 'n'}, {'r', 'r'},   {'t', 't'}};
+    static const struct code_range simple[] = {{'"', '"'}, {'\\', '\\'}, {'b', 'b'}, {'f', 'f'},
+                                               {'n', 'n'}, {'r', 'r'},   {'t', 't'}, {'/', '/'}};
+    const size_t n = ARRAY_LEN(simple) - j->style.python; /* which has no escape for the last */
     return EXPR_SEQ(g, expr_text(g, "\\"),
-                    EXPR_ALT(g, expr_class(g, simple, ARRAY_LEN(simple)),
+                    EXPR_ALT(g, expr_class(g, simple, n),
                              EXPR_SEQ(g, expr_text(g, "u"), EXPR_ALT(g, hex_code(g), pair))));
 }
 
 /* A character of a string that is written as itself. */
 static const struct code_range plain_chars[] = {{' ', '!'}, {'#', '['}, {']', CODE_MAX}};
 
+/* Any characters but the two with which the text begins, one after the other. */
+expr_id json_text_without(struct grammar *g, const char *text)
+{
+    struct char_class others = {0}, neither = {0};
+    const uint32_t first = (uint8_t)text[0], second = first ? (uint8_t)text[1] : 0;
+    if (!second || first == second || (first | second) >= 0x80)
+        return grammar_fail(g, "structure: \"until\" needs a text that begins with two different "
+                               "characters of ASCII");
+    char_class_add(g, &others, first, first);
+    char_class_add(g, &neither, first, first);
+    char_class_add(g, &neither, second, second);
+    char_class_negate(g, &others);
+    char_class_negate(g, &neither);
+    const expr_id run = expr_bytes(g, text, 1);
+    const expr_id other =
+        EXPR_ALT(g, char_class_expr(g, &others),
+                 EXPR_SEQ(g, expr_repeat(g, run, 1, EXPR_MANY), char_class_expr(g, &neither)));
+    return EXPR_SEQ(g, expr_repeat(g, other, 0, EXPR_MANY), expr_repeat(g, run, 0, EXPR_MANY));
+}
+
+/* The delimiter of strings. */
+static expr_id quote_of(struct json_grammar *j)
+{
+    return expr_text(j->grammar, j->style.quote ? j->style.quote_bytes : "\"");
+}
+
 static expr_id free_char(struct json_grammar *j)
 {
     struct grammar *g = j->grammar;
+    if (j->style.quote) { /* a part of the delimiter's first character is no delimiter */
+        struct char_class others = {0};
+        char_class_add(g, &others, 0, 0);
+        char_class_add(g, &others, (uint8_t)*j->style.quote, (uint8_t)*j->style.quote);
+        char_class_negate(g, &others);
+        return char_class_expr(g, &others);
+    }
     return EXPR_ALT(g, expr_class(g, plain_chars, ARRAY_LEN(plain_chars)),
                     shared_rule(j, &j->escape, "escape", escape_body));
 }
@@ -98,14 +144,17 @@ static expr_id free_char(struct json_grammar *j)
 static expr_id string_body(struct json_grammar *j)
 {
     struct grammar *g = j->grammar;
-    const expr_id quote = expr_text(g, "\"");
-    return EXPR_SEQ(g, quote, expr_repeat(g, free_char(j), 0, EXPR_MANY), quote);
+    const expr_id quote = quote_of(j);
+    return EXPR_SEQ(g, quote,
+                    j->style.quote ? json_text_without(g, j->style.quote)
+                                   : expr_repeat(g, free_char(j), 0, EXPR_MANY),
+                    quote);
 }
 
 expr_id json_text_string(struct json_grammar *j, uint32_t min, uint32_t max)
 {
     struct grammar *g = j->grammar;
-    const expr_id quote = expr_text(g, "\"");
+    const expr_id quote = quote_of(j);
     if (min == 0 && max == EXPR_MANY)
         return shared_rule(j, &j->string, "string", string_body);
     return EXPR_SEQ(g, quote, expr_repeat(g, free_char(j), min, max), quote);
@@ -159,10 +208,25 @@ expr_id json_char(struct json_grammar *j, const struct char_class *set)
 
 /* ---- names ---- */
 
+/* Whether a name needs no quotes where there are none. */
+static bool is_identifier(const char *name)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)name[n]) || name[n] == '_')
+        n++;
+    return n && !name[n] && !isdigit((unsigned char)*name);
+}
+
 expr_id json_name(struct json_grammar *j, const char *name)
 {
+    if ((j->style.quote || j->style.call) && is_identifier(name))
+        return expr_text(j->grammar, name);
+    if (j->style.call)
+        return grammar_fail(j->grammar, "a call as Python has it: \"%.60s\" is no name of a parameter",
+                            name);
+    struct json_grammar plain = {.grammar = j->grammar};
     AUTO(json_auto) json_t *text = json_string(name);
-    const expr_id id = json_constant(j, text);
+    const expr_id id = json_constant(&plain, text);
     return id;
 }
 
@@ -235,15 +299,60 @@ expr_id json_other_name(struct json_grammar *j, const char *const *name, size_t 
 
 /* ---- values ---- */
 
+static void add_text(struct json_grammar *j, const char *text, size_t len, struct buf *out)
+{
+    struct grammar *g = j->grammar;
+    g->failed = g->failed || buf_add(out, text, len, &g->why) < 0;
+}
+
+/* The text of an object or a list in a style. */
+static void add_styled(struct json_grammar *j, const json_t *value, struct buf *text)
+{
+    struct json_grammar plain = {.grammar = j->grammar};
+    const char *key;
+    json_t *one;
+    size_t i, n = 0;
+    add_text(j, json_is_object(value) ? "{" : "[", 1, text);
+    json_object_foreach((json_t *)(uintptr_t)value, key, one)
+    {
+        AUTO(json_auto) json_t *name = json_string(key);
+        add_text(j, ",", n++ > 0, text);
+        json_constant_text(&plain, name, text);
+        add_text(j, ":", 1, text);
+        json_constant_text(j, one, text);
+    }
+    json_array_foreach(value, i, one)
+    {
+        add_text(j, ",", i > 0, text);
+        json_constant_text(j, one, text);
+    }
+    add_text(j, json_is_object(value) ? "}" : "]", 1, text);
+}
+
 void json_constant_text(struct json_grammar *j, const json_t *value, struct buf *text)
 {
     struct grammar *g = j->grammar;
+    const char *quote = j->style.quote, *quote_bytes = j->style.quote_bytes;
     char number[NUMBER_TEXT_SIZE];
     if (!value) {
         grammar_no_memory(g, "a value");
+    } else if (json_is_boolean(value) || json_is_null(value)) {
+        const char *word = word_of(j, json_is_null(value)   ? "null"
+                                      : json_is_true(value) ? "true"
+                                                            : "false");
+        add_text(j, word, strlen(word), text);
+    } else if (json_is_string(value) && quote) {
+        if (strstr(json_string_value(value), quote) ||
+            strlen(json_string_value(value)) != json_string_length(value))
+            grammar_fail(g, "a string without escapes has no %s", quote);
+        add_text(j, quote_bytes, strlen(quote_bytes), text);
+        add_text(j, json_string_value(value), json_string_length(value), text);
+        add_text(j, quote_bytes, strlen(quote_bytes), text);
+    } else if ((j->style.python || quote) && (json_is_array(value) || json_is_object(value))) {
+        add_styled(j, value, text);
     } else if (json_is_real(value)) {
         number_text(json_real_value(value), number);
-        g->failed = g->failed || buf_add(text, number, strlen(number), &g->why) < 0;
+        add_text(j, number, strlen(number), text);
     } else {
         g->failed =
             g->failed || json_append(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17),
@@ -327,8 +436,8 @@ static expr_id value_body(struct json_grammar *j)
 {
     struct grammar *g = j->grammar;
     return EXPR_ALT(g, json_any_object(j), json_any_array(j), json_text_string(j, 0, EXPR_MANY),
-                    json_number_any(j), expr_text(g, "true"), expr_text(g, "false"),
-                    expr_text(g, "null"));
+                    json_number_any(j), json_word(j, "true"), json_word(j, "false"),
+                    json_word(j, "null"));
 }
 
 expr_id json_any(struct json_grammar *j) { return shared_rule(j, &j->value, "value", value_body); }

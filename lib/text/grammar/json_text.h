@@ -4,11 +4,28 @@
 #include "base/json.h"
 #include "text/grammar/expr.h"
 
+/* How values are written that are not JSON itself, but mean it. */
+struct json_style {
+    bool python; /* True, False, None, and no escape that Python has not */
+    bool call;   /* the outermost object is (a=1, b=2); its names must be identifiers */
+    /* Text around strings, which have no escapes, and names in letters, digits and underscores have no quotes; NULL: those of
+     * JSON. It begins with two different characters of ASCII. */
+    const char *quote;
+    const char *quote_bytes; /* of `quote` in the grammar: the same, or those of expr_token_bytes() */
+};
+
 /* A grammar for JSON and the rules that its parts share; those without a rule yet are 0. */
 struct json_grammar {
     struct grammar *grammar;
+    struct json_style style;
     uint32_t string, escape, control, value, object, array; /* numbers of rules + 1 */
 };
+
+/* true, false or null, in the style. */
+expr_id json_word(struct json_grammar *json, const char *word);
+
+/* Any text in which `text` does not begin, which begins with two different characters of ASCII. */
+expr_id json_text_without(struct grammar *grammar, const char *text);
 
 /* A comma and white space: none, a space, or a line end and up to JSON_INDENT spaces. */
 enum { JSON_INDENT = 20 };

@@ -862,6 +862,8 @@ static expr_id write_set(struct schema_job *job, struct string_set *set)
         return EXPR_NONE;
     if (!set->n_terms)
         return json_text_string(&job->json, set->min, set->max);
+    if (job->json.style.quote)
+        return schema_fail(job, "patterns and formats of strings without escapes are not supported");
     const expr_id content = string_set_json(set, &job->json);
     if (g->failed)
         schema_name_place(job, "");

@@ -17,9 +17,21 @@ static expr_id read_list(struct grammar *g, const json_t *list, size_t depth, bo
     return any ? expr_list_alt(g, &parts) : expr_list_seq(g, &parts);
 }
 
-static expr_id read_schema(struct grammar *g, const json_t *schema)
+static expr_id read_schema(struct grammar *g, const json_t *part, const json_t *schema)
 {
-    json_schema_parse(g, schema);
+    const json_t *token = json_object_get(part, "token");
+    const bool call = json_is_true(json_object_get(part, "call"));
+    struct json_style style = {
+        .python = call, .call = call, .quote = json_string_value(json_object_get(part, "quote"))};
+    char bytes[EXPR_TOKEN_BYTES + 1];
+    style.quote_bytes = style.quote;
+    if (style.quote && json_is_integer(token) && json_integer_value(token) >= 0 &&
+        json_integer_value(token) <= UINT32_MAX) {
+        (void)expr_token(g, (uint32_t)json_integer_value(token));
+        expr_token_bytes((uint32_t)json_integer_value(token), bytes);
+        style.quote_bytes = bytes;
+    }
+    json_schema_parse_as(g, schema, &style);
     return g->failed ? EXPR_NONE : expr_rule(g, g->root);
 }
 
@@ -29,27 +41,6 @@ static expr_id read_repeat(struct grammar *g, const json_t *part, size_t depth)
     const expr_id one = expr_as_rule(g, read_part(g, json_object_get(part, "repeat"), depth), "item");
     const expr_id before = between ? read_part(g, between, depth) : EXPR_EMPTY;
     return EXPR_SEQ(g, one, expr_repeat(g, EXPR_SEQ(g, before, one), 0, EXPR_MANY));
-}
-
-/* Any characters but the two with which the text begins, then the text. */
-static expr_id read_until(struct grammar *g, const char *text)
-{
-    struct char_class others = {0}, neither = {0};
-    const char first = text[0], second = first ? text[1] : 0;
-    if (first <= 0 || second <= 0 || first == second)
-        return grammar_fail(g, "structure: \"until\" needs a text that begins with two different "
-                               "characters of ASCII");
-    char_class_add(g, &others, (uint32_t)first, (uint32_t)first);
-    char_class_add(g, &neither, (uint32_t)first, (uint32_t)first);
-    char_class_add(g, &neither, (uint32_t)second, (uint32_t)second);
-    char_class_negate(g, &others);
-    char_class_negate(g, &neither);
-    const expr_id run = expr_bytes(g, text, 1);
-    const expr_id other =
-        EXPR_ALT(g, char_class_expr(g, &others),
-                 EXPR_SEQ(g, expr_repeat(g, run, 1, EXPR_MANY), char_class_expr(g, &neither)));
-    return EXPR_SEQ(g, expr_repeat(g, other, 0, EXPR_MANY), expr_repeat(g, run, 0, EXPR_MANY),
-                    expr_text(g, text));
 }
 
 static expr_id read_regex(struct grammar *g, const char *text)
@@ -66,10 +57,10 @@ static expr_id read_object(struct grammar *g, const json_t *part, size_t depth)
                *regex = json_string_value(json_object_get(part, "regex"));
     if (json_object_get(part, "repeat"))
         return read_repeat(g, part, depth);
-    return schema     ? read_schema(g, schema)
+    return schema     ? read_schema(g, part, schema)
            : any      ? read_list(g, any, depth, true)
            : optional ? EXPR_OPTIONAL(g, read_part(g, optional, depth))
-           : until    ? read_until(g, until)
+           : until    ? EXPR_SEQ(g, json_text_without(g, until), expr_text(g, until))
            : regex    ? read_regex(g, regex)
                       : grammar_fail(
                             g, "structure: an object has none of schema, any_of, optional, repeat, until "

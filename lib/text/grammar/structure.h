@@ -3,7 +3,10 @@
  *    "text"                        the text
  *    17                            the token with this id, which may be a special one
  *    [A, B, ..]                    one after the other
- *    {"schema": S}                 JSON that the schema allows
+ *    {"schema": S}                 JSON that the schema allows, or, with further members, what means it:
+ *      "call": true                as arguments of a call in Python, (a=1, b=[True])
+ *      "quote": "text"             strings between such texts, names without quotes;
+ *        "token": 17               the text is this token
  *    {"any_of": [A, B, ..]}        one of them
  *    {"repeat": A, "between": B}   A once or more often, B between them
  *    {"optional": A}               A or nothing

@@ -3,6 +3,7 @@
 
 #include "base/text_util.h"
 #include "text/tools/tool_call.h"
+#include "text/tools/tool_match.h"
 
 /* Where a structure is made. */
 struct call_maker {
@@ -66,10 +67,52 @@ static int push_part(const struct call_maker *m, json_t *list, const char *key, 
 
 /* ---- tools ---- */
 
+/* Appends an object of arguments whose strings stand between the format's own quotes, which may be a token. */
+static int push_quoted_arguments(const struct call_maker *m, json_t *list, json_t *schema)
+{
+    const char *quote = m->format->quote;
+    AUTO(ids_release) struct ids found = {0};
+    AUTO(buf_release) struct buf piece = {0};
+    if (tokenizer_find_added(m->tok, quote, strlen(quote), &found, m->err) < 0 ||
+        (found.len && tokenizer_piece(m->tok, *found.id, &piece, m->err) < 0))
+        return -1;
+    const bool is_token = strcmp(buf_text(&piece), quote) == 0;
+    return push(m, list,
+                json_pack("{s:O, s:s, s:o*}", "schema", schema, "quote", quote, "token",
+                          is_token ? json_integer(*found.id) : NULL));
+}
+
+/* Appends a call as Python has it: the name, and the arguments that the schema allows, by their names. */
+static int push_python_call(const struct call_maker *m, json_t *list, const json_t *tool)
+{
+    static const char *const alternatives[] = {
+        "$ref", "anyOf", "oneOf", "allOf", "enum", "const", "patternProperties"};
+    const char *name = tool_name(tool);
+    const json_t *given = json_object_get(tool_function_of(tool), "parameters");
+    AUTO(json_auto)
+    json_t *schema = json_is_object(given) ? json_copy((json_t *)(uintptr_t)given) : json_object();
+    if (count_name(name, strlen(name)) != strlen(name))
+        return err_set(m->err, "\"tools\": %.60s is no name that Python has", name);
+    for (size_t i = 0; i < ARRAY_LEN(alternatives); i++)
+        if (json_object_get(given, alternatives[i]))
+            return err_set(
+                m->err,
+                "the format of tool calls \"%s\" has arguments by their names: \"parameters\" "
+                "of %.60s with \"%s\" is not supported",
+                m->format->name, name, alternatives[i]);
+    return json_put(schema, "type", json_string("object"), m->err) < 0 ||
+                   json_put(schema, "additionalProperties", json_false(), m->err) < 0 ||
+                   push(m, list, json_string(name)) < 0
+               ? -1
+               : push(m, list, json_pack("{s:O, s:b}", "schema", schema, "call", 1));
+}
+
 /* Appends the object of a tool's arguments. */
 static int push_arguments(const struct call_maker *m, json_t *list, const json_t *tool)
 {
     json_t *schema = json_object_get(tool_function_of(tool), "parameters");
+    if (m->format->quote && schema && !json_is_null(schema))
+        return push_quoted_arguments(m, list, schema);
     return schema && !json_is_null(schema) ? push_part(m, list, "schema", json_incref(schema))
                                            : push(m, list, json_string("{}"));
 }
@@ -189,7 +232,8 @@ static int push_item(const struct call_maker *m, json_t *list, const struct tool
                    ? -1
                    : push_part(m, list, "regex", json_string(":[0-9]"));
     case TOOL_JSON: return push_object(m, list, tool);
-    case TOOL_ARGUMENTS: return m->format->quote ? refuse_body(m) : push_arguments(m, list, tool);
+    case TOOL_ARGUMENTS: return push_arguments(m, list, tool);
+    case TOOL_PYTHON: return push_python_call(m, list, tool);
     case TOOL_PARAMETERS: return push_parameters(m, list, tool);
     default: return refuse_body(m);
     }
@@ -251,21 +295,22 @@ static json_t *all_calls(const struct call_maker *m, size_t from, const json_t *
                          const struct tool_choice *choice)
 {
     const struct tool_pattern *p = m->pattern;
-    static const struct tool_item object = {.kind = TOOL_JSON};
+    const enum tool_item_kind body = p->n > p->body ? p->item[p->body].kind : TOOL_TEXT;
+    const struct tool_item one = {.kind = body == TOOL_PYTHON ? TOOL_PYTHON : TOOL_JSON};
+    const bool is_python = body == TOOL_PYTHON, brackets = !is_python || p->item[p->body].text;
     json_t *list = json_array();
     int rc = 0;
-    if (p->n > p->body && p->item[p->body].kind == TOOL_LIST) { /* the calls are in the body */
+    if (body == TOOL_LIST || is_python) { /* the calls are in the body */
         for (size_t i = from; i < p->n && rc == 0; i++) {
             if (i != p->body) {
                 rc = push_text(m, list, p->item[i].text);
                 continue;
             }
-            json_t *calls = any_call(m, &object, 1, tools, choice);
-            rc = calls ? push(m, list, json_string("[")) : -1;
-            if (rc == 0)
-                rc = push(m, list, repeated(m, calls, choice, json_string(", ")));
-            if (rc == 0)
-                rc = push(m, list, json_string("]"));
+            json_t *calls = any_call(m, &one, 1, tools, choice);
+            calls = calls ? repeated(m, calls, choice, json_string(brackets ? ", " : "\n")) : NULL;
+            rc = !calls     ? -1
+                 : brackets ? push(m, list, json_pack("[s, o, s]", "[", calls, "]"))
+                            : push(m, list, calls);
         }
         return json_or_null(list, rc, m->err);
     }

@@ -26,6 +26,7 @@ static const struct {
     {"arguments", TOOL_ARGUMENTS},
     {"keywords", TOOL_KEYWORDS},
     {"python", TOOL_PYTHON},
+    {"[python]", TOOL_PYTHON},
     {"parameters", TOOL_PARAMETERS},
     {"code", TOOL_CODE},
     {"reasoning", TOOL_REASONING},
@@ -71,7 +72,7 @@ static int add_item(struct tool_pattern *pattern, bool is_field, const char *tex
     if (i == ARRAY_LEN(fields))
         return err_set(err, "\"{%s}\" is no field", excerpt_of(text, len).text);
     item->kind = fields[i].kind;
-    return 0;
+    return *text != '[' || (item->text = copy_text(text, 1, err)) ? 0 : -1;
 }
 
 static size_t count_items(const struct tool_pattern *pattern, enum tool_item_kind kind)

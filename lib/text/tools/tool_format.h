@@ -21,7 +21,8 @@ enum tool_item_kind {
     TOOL_LIST,       /* {list}: the list */
     TOOL_ARGUMENTS,  /* {arguments}: an object */
     TOOL_KEYWORDS,   /* {keywords}: a=1, b="x", without the parentheses */
-    TOOL_PYTHON,     /* {python}: calls as f(a=1), separated by commas or line feeds; or in brackets */
+    TOOL_PYTHON,     /* {python}: calls as f(a=1), separated by commas or line feeds; or in brackets,
+                      as they are written by models of {[python]} */
     TOOL_PARAMETERS, /* {parameters}: any number of the pattern `parameter` */
     TOOL_CODE,       /* {code}: text that becomes the argument "code" */
     TOOL_REASONING,  /* {reasoning} */
@@ -29,7 +30,8 @@ enum tool_item_kind {
 
 struct tool_item {
     enum tool_item_kind kind;
-    char *text; /* of TOOL_TEXT; of TOOL_NAME the name, or NULL */
+    char *
+        text; /* of TOOL_TEXT; of TOOL_NAME the name, or NULL; of TOOL_PYTHON "[", if models write brackets, or NULL */
 };
 
 enum tool_use {
