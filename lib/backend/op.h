@@ -217,6 +217,7 @@ struct op_route {
     size_t groups, groups_used;
     bool norm;
     float scale;
+    float jitter;                         /* ROUTER_SPARSEMIXER */
     struct device_addr select_bias, gain; /* f32 [experts], or none */
     struct op_arg chosen, weight;         /* [used]: uint32_t, ascending; float */
 };

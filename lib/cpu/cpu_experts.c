@@ -3,10 +3,12 @@
  * The choice is made in f32 and in one fixed order of operations:
  *
  *   score = softmax(logits) or sigmoid(logits)
- *   key = score + select_bias, or the logit (topk_*)          decides which experts are chosen
+ *   key = score + select_bias, or the logit (topk_*, sparsemixer)   decides which experts are chosen
  *   groups: only experts of the best groups
  *   chosen = the `used` largest keys; of equal ones the lower index wins
  *   weight = score of the chosen, or the softmax of their logits alone (topk_softmax), or the sigmoid of each
+ *     or, with sparsemixer, exp(0) / sum of exp(logit - own) over the experts not chosen before it whose logits are
+ *     at most 2 jitter max(|logit|, own) below its own (arXiv:2409.12136)
  *   weight /= sum of weights                                  with `norm`
  *   weight *= scale, and the expert's gain */
 #include "base/repro_math.h"
@@ -95,6 +97,19 @@ static void score_experts(const struct op_route *r, const float *logits, float *
         softmax(score, r->experts);
 }
 
+/* Weight of an expert that is about to be chosen, the best one that is not `used`, by ROUTER_SPARSEMIXER. */
+static float near_softmax(const struct op_route *r, const float *logits, const bool *used, size_t best)
+{
+    const float max = logits[best];
+    float sum = 0;
+    for (size_t e = 0; e < r->experts; e++) {
+        const float size = fabsf(logits[e]) > max ? fabsf(logits[e]) : max;
+        if (!used[e] && !((max - logits[e]) / size > 2 * r->jitter))
+            sum += (float)repro_exp(logits[e] - max);
+    }
+    return 1 / sum;
+}
+
 /* Body of a parallel loop over rows. */
 static void route_row(void *arg, size_t i)
 {
@@ -112,6 +127,8 @@ static void route_row(void *arg, size_t i)
         drop_groups(r, key, used);
     for (size_t k = 0; k < n; k++) {
         chosen[k] = (uint32_t)largest(key, used, r->experts);
+        if (r->kind == ROUTER_SPARSEMIXER)
+            score[chosen[k]] = near_softmax(r, key, used, chosen[k]);
         used[chosen[k]] = true;
     }
     sort_ascending(chosen, n);

@@ -12,7 +12,8 @@ static const char *const norm_names[] = {"layer", "rms", NULL};
 static const char *const qk_norm_names[] = {"none", "head", "whole", "each", NULL};
 static const char *const position_names[] = {"learned", "rope", "alibi", NULL};
 static const char *const mlp_names[] = {"plain", "gated", NULL};
-static const char *const router_names[] = {"softmax", "topk_softmax", "sigmoid", "topk_sigmoid", NULL};
+static const char *const router_names[] = {"softmax",      "topk_softmax", "sigmoid",
+                                           "topk_sigmoid", "sparsemixer",  NULL};
 static const char *const router_group_names[] = {"max", "top2", NULL};
 static const char *const fusion_names[] = {"project", "attention", NULL};
 static const char *const pooling_names[] = {"none", "mean", "last", "cls", "unsupported", NULL};
@@ -173,6 +174,7 @@ static const struct key {
     {"router", CHOICE, KEY(moe.router), 0, 0, router_names, NULL, "softmax"},
     {"router_norm", BOOL, KEY(moe.norm_weights), 0, 0, bool_names, NULL, "false"},
     {"router_scale", REAL, KEY(moe.scale), 1e-6, 1e6, NULL, NULL, "1"},
+    {"router_jitter", REAL, KEY(moe.jitter), 0, 1, NULL, NULL, "0"},
     {"router_groups", SIZE, KEY(moe.groups), 0, MAX_EXPERTS, NULL, NULL, "0"},
     {"router_groups_used", SIZE, KEY(moe.groups_used), 0, MAX_EXPERTS, NULL, NULL, "0"},
     {"router_group", CHOICE, KEY(moe.group_score), 0, 0, router_group_names, NULL, "max"},

@@ -27,6 +27,7 @@ static void router(struct builder *b, struct op_arg x, struct op_arg chosen, str
                           .groups_used = c->moe->groups_used,
                           .norm = c->moe->norm_weights,
                           .scale = (float)c->moe->scale,
+                          .jitter = (float)c->moe->jitter,
                           .select_bias = vector_of(b, b->w->select_bias, c->moe->experts),
                           .gain = vector_of(b, b->w->router_gain, c->moe->experts),
                           .chosen = chosen,

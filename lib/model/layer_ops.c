@@ -122,8 +122,6 @@ static void project_heads(struct builder *b, struct op_arg h, struct op_arg q, s
     rotate(b, q, k);
     if (norm && c->qk_norm_after_rope)
         qk_norms(b, q, k);
-    if (b->plan->temperature)
-        append_op(b, OP_SCALE, q, q, q_width)->scale.temperature = true;
 }
 
 /* Sliding window of a layer: the smaller of the model's and the KV cache's; 0: none. */
@@ -167,6 +165,8 @@ static void attention_projections(struct builder *b, const struct attention_args
         latent_projection(b, h, a->q, a->k);
     else
         project_heads(b, h, a->q, a->k, a->v);
+    if (b->plan->temperature)
+        append_op(b, OP_SCALE, a->q, a->q, config_q_width(&b->own))->scale.temperature = true;
     if (b->c->attn_gate) {
         const struct op_product gate = {.w = weight_of(b, &b->w->attn_gate),
                                         .y = buffer_of(b, BUFFER_GATE, config_attn_width(&b->own)),

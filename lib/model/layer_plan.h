@@ -122,6 +122,7 @@ struct moe_plan {
     size_t groups, groups_used; /* groups of neighbouring experts; 0: none */
     bool norm_weights;          /* weights of the chosen experts are divided by their sum */
     double scale;               /* factor of these weights */
+    double jitter;              /* of ROUTER_SPARSEMIXER */
     bool bias_router;           /* logits of experts have a bias */
     bool select_bias;           /* scores have a bias, for the choice of experts only */
     bool weigh_input;           /* experts' inputs are multiplied by these weights, not their outputs */

@@ -299,8 +299,29 @@ gemma4|.rope_parameters.sliding_attention.rope_theta = 2000
 gemma4-heads|.rope_parameters.full_attention.partial_rotary_factor = null
 gemma4-moe|.top_k_experts = 1
 gemma4-moe|.final_logit_softcapping = 10
+qwen3-vl|.text_config.rope_theta = 10000
+phimoe|.router_jitter_noise = 0.01
+phimoe|.rope_scaling.short_mscale = 1
+hunyuan-moe|.moe_topk = [2, 2]
+minimax-m2|.rotary_dim = 20
+exaone-moe|.topk_group = 2
+exaone-moe|.routed_scaling_factor = 1
+bailing-moe2|.partial_rotary_factor = 1
+bailing-moe2|.routed_scaling_factor = 1
+mistral4|.rope_parameters.llama_4_scaling_beta = null
+mistral4|.routed_scaling_factor = 2
 END
-    [ "$n" -eq 123 ]
+    [ "$n" -eq 134 ]
+}
+
+# Beyond, tokens are chosen, which is not supported.
+@test "the context of sparse attention is as long as the indexer chooses all tokens" {
+    for name in deepseek-v32 glm-moe-dsa; do
+        assert_equal "$(bmc-convert --info --format json "$(converted "$name")" | jq .context)" "$(jq .index_topk "$FIXTURES/families/$name/config.json")"
+    done
+    run bmc-convert "$FIXTURES/families/deepseek-v32" -o a.bmc
+    assert_equal "$status" 0
+    [[ $output == *'10 tensors that the language model does not use are left out: indexers of sparse attention, which choose all tokens of this context (10)'* ]] || fail "$output"
 }
 
 @test "unsupported features of a family are refused by name" {
@@ -326,6 +347,9 @@ phi3-long|.rope_scaling.long_factor[4] = -1|"rope_long" needs at most 128 number
 phi3-long|.rope_scaling.long_factor[4] = "1"|"rope_long" needs at most 128 numbers from 1e-06 to 1e\+06, found "\? 
 llama-longrope|.rope_parameters.long_factor = [range(1; 140)]|"rope_long" needs at most 128 numbers
 llama-longrope|.rope_parameters.original_max_position_embeddings = 1|longrope needs a rope_original above 1$
+hunyuan-moe|.moe_topk = [2, 3]|: experts_used is "2 3", a whole number
+minimax-m2|.attn_type_list = [1, 0]|"attn_type_list.\*" is 1 0, but the minimax-m2 family supports only 1$
+phimoe|.num_experts_per_tok = 3|"num_experts_per_tok" is 3, but the phimoe family supports only 2$
 falcon-h1-factors|.ssm_multipliers = [2, 1]|state_scales are 5 factors, and like state_in_scale need layers of kind mamba; found 2$
 falcon-h1-factors|.mamba_d_head = 5|state_heads: 48 is not a multiple of 5$
 falcon-h1-factors|.mamba_d_head = 12|tensor "model.layers.0.mamba.in_proj.weight" has shape .148..40., its configuration needs
@@ -373,7 +397,7 @@ deepseek-v3|.qk_rope_head_dim = 0|latent attention needs position rope
 deepseek-v3|.qk_nope_head_dim = 16|"model.layers.0.self_attn.q_b_proj.weight" has shape
 youtu|.v_head_dim = 32|"model.layers.0.self_attn.kv_b_proj.weight" has shape \[72\]\[48\], its configuration needs \[104\]\[48\]$
 END
-    [ "$n" -eq 59 ]
+    [ "$n" -eq 62 ]
 }
 
 # As in transformers, whose configuration has 4096 by default and prefers it to that of rope_scaling.

@@ -51,6 +51,17 @@ static const struct gguf_arch archs[] = {
     {"falcon-h1", "FalconH1ForCausalLM", false},
     {"llama4", "Llama4ForCausalLM", false},
     {"gemma4", "Gemma4ForCausalLM", false},
+    {"qwen2vl", "Qwen2_5_VLForConditionalGeneration", false},
+    {"qwen3vl", "Qwen3VLForConditionalGeneration", false},
+    {"qwen3vlmoe", "Qwen3VLMoeForConditionalGeneration", false},
+    {"phimoe", "PhiMoEForCausalLM", false},
+    {"hunyuan-moe", "HunYuanMoEV1ForCausalLM", false},
+    {"minimax-m2", "MiniMaxM2ForCausalLM", true},
+    {"exaone-moe", "ExaoneMoEForCausalLM", false},
+    {"bailingmoe2", "BailingMoeV2ForCausalLM", true},
+    {"mistral4", "Mistral4ForCausalLM", true},
+    {"deepseek32", "DeepseekV32ForCausalLM", true},
+    {"glm-dsa", "GlmMoeDsaForCausalLM", true},
     {"bert", "BertModel", false},
     {"nomic-bert", "NomicBertModel", false},
 };
@@ -61,10 +72,14 @@ static const struct same {
 } same[] = {
     {"llama", "MistralForCausalLM MixtralForCausalLM"},
     {"olmo2", "Olmo3ForCausalLM"},
-    {"deepseek2", "DeepseekV3ForCausalLM Glm4MoeLiteForCausalLM YoutuForCausalLM"},
+    {"deepseek2",
+     "DeepseekV3ForCausalLM Glm4MoeLiteForCausalLM YoutuForCausalLM KimiK25ForConditionalGeneration"},
     {"granitehybrid", "BambaForCausalLM"},
     {"granitemoe", "GraniteMoeSharedForCausalLM"},
     {"mistral3", "Mistral3ForConditionalGeneration"},
+    {"qwen2vl", "Qwen2VLForConditionalGeneration"},
+    {"phimoe", "PhimoeForCausalLM"},
+    {"exaone-moe", "ExaoneMoeForCausalLM"},
 };
 
 bool gguf_arch_has(const struct gguf_arch *arch, const char *architecture)
@@ -85,13 +100,14 @@ const struct gguf_arch *gguf_arch_of(const char *architecture)
 }
 
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
-#define FUSED_QKV "bloom falcon gpt2 gptneox mpt phi3 nomic-bert"
+#define FUSED_QKV "bloom falcon gpt2 gptneox mpt phi3 nomic-bert bailingmoe2"
 
 /* Architectures whose rotary pairs are adjacent in Q and K; those of chatglm may be fused. */
 #define ADJACENT                                                                                       \
     "llama gptj smollm3 granite granitemoe glm4 chatglm olmo command-r cohere2 ernie4_5 ernie4_5-moe " \
     "mistral3 llama4"
 
+#define LATENT     "deepseek2 deepseek32 glm-dsa mistral4"
 #define SHORT_CONV "lfm2 lfm2moe"
 #define DELTA      "qwen3next qwen35 qwen35moe"
 #define MAMBA      "granitehybrid falcon-h1"
@@ -106,8 +122,8 @@ static const struct name {
     const char *kind, *tensor, *transform;
 } names[] = {
     /* Latent attention: rotary pairs are adjacent; older files have kv_b, newer ones its two parts. */
-    {"deepseek2", "layer.q_b", "blk.%.attn_q_b", " interleaved"},
-    {"deepseek2", "layer.q", "blk.%.attn_q", " interleaved"},
+    {LATENT, "layer.q_b", "blk.%.attn_q_b", " interleaved"},
+    {LATENT, "layer.q", "blk.%.attn_q", " interleaved"},
     {NULL, "layer.q_a", "blk.%.attn_q_a", ""},
     {NULL, "layer.q_a_norm", "blk.%.attn_q_a_norm", ""},
     {NULL, "layer.kv_a", "blk.%.attn_kv_a_mqa", " interleaved"},

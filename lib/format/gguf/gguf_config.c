@@ -16,14 +16,18 @@ struct config_job {
 
 /* ---- keys ---- */
 
-#define ALL "*"
+#define ALL    "*"
+#define LATENT "deepseek2 deepseek32 glm-dsa mistral4"
 #define RMS                                                                                            \
     "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
-    "seed_oss hunyuan-dense mistral3 deepseek2 gemma4"
-#define LATENT "deepseek2"
+    "seed_oss hunyuan-dense mistral3 " LATENT " gemma4 qwen2vl qwen3vl"
+
 #define MOE                                                                                            \
     "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe "     \
-    "llama4"
+    "llama4 phimoe " EXPERT_WIDTH
+/* Those that say how wide an expert is, and may have layers without experts. */
+#define EXPERT_WIDTH "qwen3vlmoe hunyuan-moe minimax-m2 exaone-moe bailingmoe2"
+
 #define DELTA    "qwen3next qwen35 qwen35moe"
 #define MAMBA    "granitehybrid falcon-h1"
 #define ENCODERS "bert nomic-bert"
@@ -48,7 +52,7 @@ static const struct gguf_key {
      .needed = ALL},
     {"embedding_length", .json = "hidden_size,n_embd,n_embed,d_model", .needed = ALL},
     {"feed_forward_length", .json = "intermediate_size,n_inner,ffn_hidden_size",
-     .needed = RMS " gptneox olmoe granitemoe llama4 lfm2 qwen35 " MAMBA},
+     .needed = RMS " gptneox olmoe granitemoe llama4 lfm2 qwen35 phimoe hunyuan-moe " MAMBA},
     {"attention.head_count", .json = "num_attention_heads,n_head,n_heads", .needed = ALL},
     {"attention.head_count_kv", .json = "num_key_value_heads,num_kv_heads"},
     {"attention.key_length", .json = "head_dim", .needed = "gemma4"},
@@ -63,11 +67,13 @@ static const struct gguf_key {
      .needed = RMS " " MOE " lfm2 qwen35 " MAMBA},
     {"attention.layer_norm_epsilon", .json = "layer_norm_eps,layer_norm_epsilon,norm_epsilon",
      .needed = LAYER},
+    {"attention.indexer.top_k", .json = "index_topk", .needed = "deepseek32 glm-dsa"},
     {"attention.causal", .supported = ENCODERS, .what = "bidirectional attention (encoders)",
      .harmless = 1, .too = 1},
     {"attention.shared_kv_layers", .single = true},
     {"attention.sliding_window", .json = "sliding_window",
-     .supported = "gpt-oss gemma2 gemma3 gemma4 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3",
+     .supported = "gpt-oss gemma2 gemma3 gemma4 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3 phimoe "
+                  "exaone-moe",
      .what = "sliding windows"},
     {"attention.sliding_window_pattern", .needed = "gemma4"},
     {"attention.clamp_kqv", .json = "clip_qkv,attn_config.clip_qkv", .supported = "olmo mpt",
@@ -77,7 +83,7 @@ static const struct gguf_key {
     {"attention.scale", .json = "attention_multiplier", .supported = GRANITE,
      .what = "custom attention scales"},
     {"attention.temperature_scale", .json = "rope_scaling.llama_4_scaling_beta",
-     .supported = "mistral3", .what = "scores that grow with the position"},
+     .supported = "mistral3 mistral4", .what = "scores that grow with the position"},
     {"embedding_length_per_layer_input", .single = true},
     {"embedding_scale", .json = "embedding_multiplier", .supported = GRANITE,
      .what = "scaled embeddings", .too = 1},
@@ -108,29 +114,31 @@ static const struct gguf_key {
     {"expert_count", .json = "num_local_experts,num_experts,n_routed_experts,moe_num_experts",
      .needed = MOE, .supported = "llama granitehybrid gemma4 " LATENT " " MOE,
      .what = "mixtures of experts"},
-    {"expert_used_count", .json = "num_experts_per_tok,moe_k,top_k_experts", .needed = MOE},
+    {"expert_used_count", .json = "num_experts_per_tok,moe_k,top_k_experts,moe_topk", .needed = MOE},
     {"expert_feed_forward_length", .json = "moe_intermediate_size",
-     .needed = "qwen2moe qwen3moe glm4moe gpt-oss ernie4_5-moe lfm2moe qwen3next qwen35moe llama4"},
-    {"expert_shared_feed_forward_length",
-     .json = "shared_expert_intermediate_size,shared_intermediate_size"},
-    {"expert_shared_count", .json = "n_shared_experts,moe_num_shared_experts",
-     .supported = "qwen2moe glm4moe ernie4_5-moe " LATENT, .what = "shared experts"},
+     .needed = "qwen2moe qwen3moe glm4moe gpt-oss ernie4_5-moe lfm2moe qwen3next qwen35moe "
+               "llama4 " EXPERT_WIDTH},
+    {"expert_shared_feed_forward_length", .json = "shared_expert_intermediate_size,shared_intermediate_"
+                                                  "size,moe_shared_expert_intermediate_size"},
+    {"expert_shared_count", .json = "n_shared_experts,moe_num_shared_experts,num_shared_experts",
+     .supported = "qwen2moe glm4moe ernie4_5-moe hunyuan-moe exaone-moe bailingmoe2 " LATENT,
+     .what = "shared experts"},
     {"expert_group_count", .json = "n_group"},
     {"expert_group_used_count", .json = "topk_group"},
     {"expert_weights_norm", .json = "norm_topk_prob"},
     {"expert_weights_scale", .json = "routed_scaling_factor"},
-    {"expert_gating_func", .supported = "glm4moe lfm2moe " LATENT, .what = "routers other than softmax",
-     .too = 1},
+    {"expert_gating_func", .supported = "glm4moe lfm2moe minimax-m2 exaone-moe bailingmoe2 " LATENT,
+     .what = "routers other than softmax", .too = 1},
     {"expert_gating_func", .supported = "", .what = "routers other than softmax and sigmoid",
      .harmless = 1, .too = 2, .single = true},
     {"interleave_moe_layer_step", .json = "moe_layer_interval,interleave_moe_layer_step",
      .supported = "ernie4_5-moe llama4", .what = "layers without experts in between", .too = 1},
     {"leading_dense_block_count",
      .json = "first_k_dense_replace,moe_layer_start_index,num_dense_layers",
-     .supported = "glm4moe ernie4_5-moe lfm2moe " LATENT,
+     .supported = "glm4moe ernie4_5-moe lfm2moe exaone-moe bailingmoe2 " LATENT,
      .what = "dense layers before those with experts"},
-    {"nextn_predict_layers", .json = "num_nextn_predict_layers", .supported = "glm4moe " DELTA,
-     .what = "MTP layers"},
+    {"nextn_predict_layers", .json = "num_nextn_predict_layers",
+     .supported = "glm4moe exaone-moe bailingmoe2 deepseek32 glm-dsa " DELTA, .what = "MTP layers"},
     {"full_attention_interval", .json = "full_attention_interval"},
     {"shortconv.l_cache", .json = "conv_L_cache", .needed = SHORT_CONV},
     {"ssm.inner_size", .json = "mamba_d_ssm", .needed = DELTA " " MAMBA},
@@ -158,6 +166,11 @@ static const struct constant {
     {"phi2", "hidden_act", "gelu_new"},
     {"starcoder2", "hidden_act", "gelu_pytorch_tanh"},
     {"qwen3moe", "norm_topk_prob", "true"},
+    {"qwen3vlmoe", "norm_topk_prob", "true"},
+    {"bailingmoe2", "use_qk_norm", "true"},
+    /* of Phi-3.5-MoE, the only published model */
+    {"phimoe", "router_jitter_noise", "0.01"},
+    {"phimoe", "rope_scaling.short_mscale", "1.243163121016122"},
     /* heads of recurrent layers are in another order than in folders */
     {"qwen35", "linear_head_order", "tiled"},
     {"qwen35moe", "linear_head_order", "tiled"},
@@ -425,6 +438,7 @@ static int put_tensor_traits(struct config_job *job, struct err *err)
         {"attention_out_bias", "blk.0.attn_output.bias", "", true, NULL},
         {"use_bias", "blk.0.attn_output.bias", "", true, NULL},
         {"use_qkv_bias", "blk.0.attn_q.bias", "", true, NULL},
+        {"lm_head_bias", "output.bias", "", true, "phimoe"},
         {"mamba_rms_norm", "blk.0.ssm_norm.weight", "", true, "falcon-h1"},
         {"conv_bias", "blk.0.shortconv.in_proj.bias", "", true, NULL},
         {"use_qk_norm", "blk.0.attn_q_norm.weight", "", true, "command-r"},

@@ -235,10 +235,10 @@ static int check_latent(const struct config *c, const char *name, struct err *er
                        "kv_lora_rank + rope_dim, %zu + %zu; found %zu KV heads of %zu",
                        name, c->latent->kv_rank, c->keys->rope.dim, c->kv_heads, c->head_dim);
     if (c->qk_norm || c->bias_qkv || c->norm != NORM_RMS || c->clip_qkv != 0 ||
-        c->temperature->scale != 0 || (config_is_draft_head(c) && c->draft->fusion == FUSION_ATTENTION))
+        (config_is_draft_head(c) && c->draft->fusion == FUSION_ATTENTION))
         return err_set(err,
-                       "%s: latent attention excludes qk_norm, bias_qkv, clip_qkv, attn_temperature, "
-                       "norm layer and fusion attention",
+                       "%s: latent attention excludes qk_norm, bias_qkv, clip_qkv, norm layer and "
+                       "fusion attention",
                        name);
     if (c->heads * (c->latent->nope_dim + c->keys->rope.dim) > MAX_WIDTH ||
         c->heads * c->latent->v_dim > MAX_WIDTH)
@@ -344,9 +344,14 @@ static int check_experts(const struct config *c, const char *name, struct err *e
             c->keys->expert_layers.x[i] != floor(c->keys->expert_layers.x[i]))
             return err_set(err, "%s: expert_layers has %g, expected numbers of the %zu layers, from 0",
                            name, c->keys->expert_layers.x[i], c->layers);
-    if (c->moe->router == ROUTER_TOPK_SIGMOID && (c->moe->groups > 1 || c->moe->select_bias))
-        return err_set(err, "%s: router topk_sigmoid excludes router_groups and router_select_bias",
+    if ((c->moe->router == ROUTER_TOPK_SIGMOID || c->moe->router == ROUTER_SPARSEMIXER) &&
+        (c->moe->groups > 1 || c->moe->select_bias))
+        return err_set(err,
+                       "%s: routers topk_sigmoid and sparsemixer exclude router_groups and "
+                       "router_select_bias",
                        name);
+    if (c->moe->jitter != 0 && c->moe->router != ROUTER_SPARSEMIXER)
+        return err_set(err, "%s: a router_jitter above 0 needs router sparsemixer", name);
     if (c->moe->beside && (c->norm_place != NORM_AROUND || c->norm != NORM_RMS || c->moe->shared_ffn ||
                            c->moe->weigh_input || c->mlp->bias || c->moe->bias))
         return err_set(

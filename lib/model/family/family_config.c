@@ -58,17 +58,24 @@ static bool value_text(const json_t *value, char *text, size_t size)
     return used > 0;
 }
 
-/* The value at a path, in which * stands for all members of an object, if these have the same value there. */
+/* The value at a path, in which * stands for all members of an object, if these have the same value there; or, at its
+ * end, for the entries of a list, which stands for itself if they differ. */
 static const json_t *value_at(const json_t *json, const char *path)
 {
     char outer[WORD_SIZE];
-    const char *key, *star = strstr(path, ".*.");
+    const char *key, *star = strstr(path, ".*");
     json_t *member;
     const json_t *found = NULL;
     if (!star)
         return json_at(json, path);
     snprintf(outer, sizeof outer, "%.*s", (int)(star - path), path);
-    json_object_foreach((json_t *)(uintptr_t)json_at(json, outer), key, member)
+    const json_t *at = json_at(json, outer);
+    for (size_t i = 0; !star[2] && i < json_array_size(at); i++)
+        if (!json_equal(json_array_get(at, i), json_array_get(at, 0)))
+            return at;
+    if (!star[2])
+        return json_array_get(at, 0);
+    json_object_foreach((json_t *)(uintptr_t)at, key, member)
     {
         const json_t *value = json_at(member, star + 3);
         if (!value || (found && !json_equal(found, value)))
