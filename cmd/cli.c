@@ -21,6 +21,7 @@
 #include "model/model_pages.h"
 
 volatile sig_atomic_t cli_interrupted;
+bool cli_quiet;
 
 static void on_terminate(int signal_number)
 {
@@ -245,6 +246,8 @@ void cli_progress(void *arg, size_t done, size_t total)
     enum { WIDTH = 40, LINE_MS = 10000 };
     struct cli_progress *progress = arg;
     const int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
+    if (cli_quiet)
+        return;
     if (progress->hidden && progress->lines && clock_ms() - progress->line_ms >= LINE_MS) {
         progress->line_ms = clock_ms();
         fprintf(stderr, "%s: %d %%\n", progress->label, percent);

@@ -50,6 +50,9 @@ int cli_flush_stdout(const char *program);
 /* The SIGINT, SIGTERM or SIGHUP received, else 0; a second one ends the program at once. */
 extern volatile sig_atomic_t cli_interrupted;
 
+/* With --quiet: progress is not printed. */
+extern bool cli_quiet;
+
 /* A progress bar on stderr, if that is a terminal. Callbacks get the struct as `arg`. */
 struct cli_progress {
     const char *label;

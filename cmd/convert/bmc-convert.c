@@ -121,8 +121,7 @@ static bool target_of(const struct options *o, struct target *target)
                                                           : GOAL_KLD,
                               .value = value,
                               .text = o->target_text,
-                              .threads = o->threads ? (int)o->threads : threads_allowed(),
-                              .quiet = o->quiet};
+                              .threads = o->threads ? (int)o->threads : threads_allowed()};
     return value > 0;
 }
 
@@ -237,7 +236,6 @@ static int convert(const struct options *o, const char *folder,
     struct chosen_types chosen = {0};
     int rc = calibrate(o, folder, &options, &collected, err);
     cli_progress_begin(&progress, o->synth ? "synth" : "convert");
-    progress.hidden |= o->quiet;
     if (rc == 0 && target_of(o, &target))
         rc = choose_types(o, &target, folder, &options, &chosen, err);
     if (rc == 0)

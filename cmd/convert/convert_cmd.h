@@ -39,7 +39,6 @@ struct target {
     double value;
     const char *text; /* path */
     int threads;
-    bool quiet;
 };
 
 /* Chooses the types for `out`, a .bmc or GGUF file, of a source that `plain` converts with its own types. The caller

@@ -30,8 +30,7 @@ static int search_types(struct chosen_types *chosen, const struct target *target
                          NULL, err) < 0))
         rc = -1;
     cli_progress_begin(&progress, "measure");
-    progress.hidden |= target->quiet;
-    progress.lines = !target->quiet;
+    progress.lines = true;
     search->model = model;
     search->options = &options;
     search->id = ids.id;

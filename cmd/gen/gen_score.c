@@ -93,7 +93,6 @@ static int score_and_print(struct score_job *job, const struct ids *ids,
 {
     struct gen *gen = job->gen;
     cli_progress_begin(&job->progress, "text");
-    job->progress.hidden |= gen->options->quiet;
     if (job->format == TABLE_JSONL && !gen->options->summary && isatty(STDOUT_FILENO))
         job->progress.hidden = true; /* the printed rows show progress */
     cli_progress(&job->progress, 0, ids->len);
@@ -204,7 +203,7 @@ static int run_text_lines(struct gen *gen, const struct lines_run *run, struct e
     struct gen_stats stats = {0};
     session_pass(gen->session)->work = &stats.prefill;
     cli_progress_begin(&progress.bar, "texts");
-    if (o->quiet || isatty(STDOUT_FILENO))
+    if (isatty(STDOUT_FILENO))
         progress.bar.hidden = true; /* the printed results show progress */
     const int rc =
         o->embed ? text_lines_embed(&job, &embedded, err) : text_lines_score(&job, &gen->score, err);

@@ -240,7 +240,6 @@ int gen_text(struct gen *gen, struct err *err)
     int rc = -1;
     gen_hint_batch(gen, 1);
     cli_progress_begin(&job.progress, job.label);
-    job.progress.hidden |= gen->options->quiet;
     if (gen_read_prompt(gen, &job.ids, &job.prompt_text, &job.request, err) < 0 ||
         gen_open_session(gen, gen->options->batch ? gen->options->batch : 1, job.ids.len, err) < 0)
         goto out;

@@ -252,6 +252,8 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
     }
     if (configured)
         opt_config_apply(program, options, operands, set_configured);
+    const struct opt *quiet = opt_find_exact(program, "quiet", strlen("quiet"), true);
+    cli_quiet = quiet && *(const bool *)((const char *)options + quiet->at);
 }
 
 void opt_no_empty_entry(const struct program *program, const char *option, const char *list)

@@ -267,7 +267,6 @@ int tune_calibrate(struct tune *tune, struct err *err)
     list_jobs(tune, &jobs);
     int rc = 0;
     cli_progress_begin(&bar, "calibrating");
-    bar.hidden = bar.hidden || tune->options->quiet;
     for (size_t pass = 0; pass < CALIBRATE_MAX_PASSES; pass++)
         for (size_t i = 0; rc == 0 && i < jobs.n; i++) {
             rc = calibration_pass(&jobs.job[i], &jobs.plan, err);
@@ -350,7 +349,6 @@ int tune_points(struct tune *tune, struct err *err)
     struct cli_progress bar;
     int rc = 0;
     cli_progress_begin(&bar, "measuring");
-    bar.hidden = bar.hidden || o->quiet;
     for (size_t b = 0; b < tune->n_batch; b++)
         for (size_t i = 0; i < tune->n_N; i++) {
             struct config_point_plan plan = {

@@ -120,6 +120,20 @@ n_models() { find cache/bmc -name '*.bmc' | wc -l; }
     assert_equal "$(jq -r .text long)" "$output"
 }
 
+@test "who needs a model whose file was deleted does not wait for the process that still uses it" {
+    converts -m small.gguf
+    mkfifo in
+    "$BMC_BIN/bmc-gen" -q -m small.gguf --jsonl -f in >long &
+    exec 5>in
+    echo '{"ids":[1,2,3],"n":1}' >&5
+    wait_until test -s long
+    rm cache/bmc/small-*.bmc
+    run_plain timeout 20 "$BMC_BIN/bmc-gen" -q -m small.gguf --prompt-ids 1 -n 1
+    [ "$status" -eq 0 ] && [[ $stderr == *'was converted'* ]] || fail "status $status, $stderr"
+    exec 5>&-
+    wait
+}
+
 @test "of processes that need a model some are killed: another one converts it, nothing is left over" {
     ln -s "$(folder grimm)" king
     for i in 1 2 3; do
@@ -199,11 +213,12 @@ n_models() { find cache/bmc -name '*.bmc' | wc -l; }
     assert_equal "$(jq -c '[.bytes, .max_bytes]' <<<"$output")" "[0,$((64 << 30))]"
     converts -m small.gguf
     touch -a -d 2020-02-02T02:02:02Z cache/bmc/small-*
+    mkdir cache/bmc/folder-0123456789abcdef.bmc
     ok bmc-convert --cache
     [[ $output =~ small-[0-9a-f]{16}\.bmc\ .*2020-02-02T02:02:02Z.*unused ]] || fail "$output"
     run_plain bmc-convert --cache clear
-    [[ $stderr =~ :\ 1\ model\ removed ]] || fail "$stderr"
-    assert_equal "$(ls cache/bmc)" lock
+    [[ $stderr =~ :\ 1\ model\ removed,\ [^\;]*$ ]] || fail "$stderr"
+    assert_equal "$(ls cache/bmc)" $'folder-0123456789abcdef.bmc\nlock'
     expect_error 2 '--cache lists, and --cache clear removes converted models: found "all"' bmc-convert --cache all
     expect_error 2 'exclude each other' bmc-convert --cache --verify x
     expect_error 2 '--type goes with' bmc-convert --cache --type q4_0

@@ -1,8 +1,10 @@
 /* Models that are converted on first use.
  *
  * The folder has a file NAME-KEY.bmc for each source: its own name, for people, and 16 digits of the hash of its state.
- * Processes lock the byte KEY of the file "lock": shared while they use the model, exclusively while they make or
- * remove it. */
+ * Of the file "lock" each key has two bytes. Processes lock the first one shared while they need the model, and
+ * exclusively while they remove it; the second one shared while they look for it, and exclusively while they make it.
+ * Nobody waits for the first one longer than a removal takes, so that a process that uses a model whose file somebody
+ * has deleted keeps no other from converting its source again. */
 #include "model/convert/model_cache.h"
 
 #include <dirent.h>
@@ -36,11 +38,20 @@ bool model_cache_converts(const char *path)
 
 /* ---- locks ---- */
 
-/* Locks the byte of a key in an open file of its own, for which locks of the same process count as others do. */
-static bool lock_key(int fd, uint64_t key, int type, bool wait)
+enum lock_byte { LOCK_USE, LOCK_MAKE };
+
+static struct flock lock_of(uint64_t key, enum lock_byte byte, int type)
 {
-    struct flock lock = {
-        .l_type = (short)type, .l_whence = SEEK_SET, .l_start = (off_t)(key >> 2), .l_len = 1};
+    return (struct flock){.l_type = (short)type,
+                          .l_whence = SEEK_SET,
+                          .l_start = (off_t)((key >> 2) * 2 + byte),
+                          .l_len = 1};
+}
+
+/* Locks a byte of a key in an open file of its own, for which locks of the same process count as others do. */
+static bool lock_key(int fd, uint64_t key, enum lock_byte byte, int type, bool wait)
+{
+    struct flock lock = lock_of(key, byte, type);
     int rc;
     while ((rc = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock)) < 0 && errno == EINTR)
         ;
@@ -52,8 +63,7 @@ static bool is_locked(void) { return errno == EAGAIN || errno == EACCES; }
 
 static bool is_used(int fd, uint64_t key)
 {
-    struct flock lock = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(key >> 2), .l_len = 1};
+    struct flock lock = lock_of(key, LOCK_USE, F_WRLCK);
     return fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
@@ -133,7 +143,7 @@ static bool describe(const struct folder *folder, const char *name, struct model
     *entry = (struct model_cache_entry){0};
     if (!text_ends(name, ending) || strlen(name) >= sizeof entry->name ||
         !key_before(name, name + strlen(name) - strlen(ending), &entry->key) ||
-        fstatat(folder->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        fstatat(folder->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode))
         return false;
     strcpy(entry->name, name);
     entry->bytes = (size_t)st.st_size;
@@ -226,11 +236,11 @@ int model_cache_list(const char *path, struct model_cache_entry **entry, size_t 
 static bool remove_unused(const struct folder *folder, const char *name, uint64_t key)
 {
     const bool locked = folder->lock >= 0;
-    if (locked && !lock_key(folder->lock, key, F_WRLCK, false))
+    if (locked && !lock_key(folder->lock, key, LOCK_USE, F_WRLCK, false))
         return false;
     const bool removed = unlinkat(folder->fd, name, 0) == 0;
     if (locked)
-        (void)lock_key(folder->lock, key, F_UNLCK, false);
+        (void)lock_key(folder->lock, key, LOCK_USE, F_UNLCK, false);
     return removed;
 }
 
@@ -268,8 +278,10 @@ int model_cache_clear(const char *path, size_t *removed, size_t *bytes, size_t *
     for (size_t i = 0; rc == 0 && i < list.n; i++) {
         const bool gone = remove_unused(&folder, list.entry[i].name, list.entry[i].key);
         *removed += gone;
-        *left += !gone;
+        *left += !gone && list.entry[i].in_use;
         *bytes += gone ? list.entry[i].bytes : 0;
+        if (!gone && !list.entry[i].in_use)
+            rc = err_errno(err, "%s/%s: cannot be removed", path, list.entry[i].name);
     }
     free(list.entry);
     close_folder(&folder);
@@ -440,43 +452,33 @@ static int convert_now(const struct model_cache *cache, struct folder *folder, c
     return err_set(err, "%s: was changed while it was converted: start again", source);
 }
 
-/* Locks a key to use its model, for which it waits while another process makes it. */
-static void lock_to_use(const struct model_cache *cache, int lock, uint64_t key, const char *source)
+/* Locks a key to look for its model, or to make it, for which it waits while another process makes it. */
+static void lock_to_make(const struct model_cache *cache, int lock, uint64_t key, int type,
+                         const char *source)
 {
-    if (lock_key(lock, key, F_RDLCK, false) || !is_locked())
+    if (lock_key(lock, key, LOCK_MAKE, type, false) || !is_locked())
         return;
     if (cache->waits)
         cache->waits(cache->arg, source);
-    (void)lock_key(lock, key, F_RDLCK, true);
-}
-
-/* Locks a key to make its model; false if another process has begun. Does not wait: two processes that had the key for
- * use would wait for each other, and one that uses the new model has it as long as it runs. */
-static bool lock_to_make(int lock, uint64_t key)
-{
-    (void)lock_key(lock, key, F_UNLCK, false);
-    return lock_key(lock, key, F_WRLCK, false) || !is_locked();
+    (void)lock_key(lock, key, LOCK_MAKE, type, true);
 }
 
 static int open_in(const struct model_cache *cache, struct folder *folder, const char *source,
                    uint64_t key, struct cached_model *model, struct err *err)
 {
-    int rc;
-    model->lock = open_lock(folder->fd);
-    for (;;) {
-        lock_to_use(cache, model->lock, key, source);
-        rc = find_model(folder, key, model, err);
-        if (rc != 0 || lock_to_make(model->lock, key))
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = 50000000},
-                  NULL); /* a user has a model whose file somebody has removed */
-    }
-    if (rc == 0)
-        rc = find_model(folder, key, model, err);
+    const int lock = model->lock = open_lock(folder->fd);
+    (void)lock_key(lock, key, LOCK_USE, F_RDLCK, true);
+    lock_to_make(cache, lock, key, F_RDLCK, source);
+    int rc = find_model(folder, key, model, err);
+    /* Is given back first: two processes that had it shared would wait for each other. */
+    (void)lock_key(lock, key, LOCK_MAKE, F_UNLCK, false);
+    if (rc != 0)
+        return rc;
+    lock_to_make(cache, lock, key, F_WRLCK, source);
+    rc = find_model(folder, key, model, err);
     if (rc == 0)
         rc = convert_now(cache, folder, source, key, model, err);
-    if (rc >= 0)
-        (void)lock_key(model->lock, key, F_RDLCK, false);
+    (void)lock_key(lock, key, LOCK_MAKE, F_UNLCK, false);
     return rc;
 }
 
