@@ -151,12 +151,17 @@ static bool like_hub_name(const char *path)
 
 int detect_hub_name(const char *path, const char *description, const char *advice, struct err *err)
 {
-    if (file_exists(path) || !like_hub_name(path))
+    const char *name = strncmp(path, "hf:", 3) == 0 ? path + 3 : path;
+    if (file_exists(path))
+        return 0;
+    if (strstr(path, "://"))
+        return err_set(err, "%s: models are not downloaded: download it, and %s", path, advice);
+    if (!like_hub_name(name))
         return 0;
     return err_set(err,
                    "%s: no such %s; models are not downloaded: if it is on the Hugging Face hub, "
                    "download it (git clone https://huggingface.co/%s, with Git LFS) and %s",
-                   path, description, path, advice);
+                   path, description, name, advice);
 }
 
 /* ---- the table of unsupported architectures ---- */

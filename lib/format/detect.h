@@ -49,7 +49,7 @@ const char *file_kind_name(enum file_kind kind);
 int detect_refuse(const void *data, size_t size, enum file_kind good, const char *wanted,
                   const char *name, struct err *err) MUST_USE;
 
-/* Fails if `path` does not exist and looks like a model name on the Hugging Face hub. `expected` is
+/* Fails if `path` does not exist and looks like a URL or a model name on the Hugging Face hub. `expected` is
  * the expected input ("folder"); `advice` completes the sentence after "download it". 0 for other
  * paths. */
 int detect_hub_name(const char *path, const char *expected, const char *advice,

@@ -81,8 +81,12 @@ lfs='is a Git LFS pointer, not the file itself, expected .*: run "git lfs pull" 
 }
 
 @test "-m with the name of a model on a hub: nothing is downloaded" {
-    expect_error 1 '^bmc-gen: TinyLlama/TinyLlama: no such file; models are not downloaded: .*git clone https://huggingface.co/TinyLlama/TinyLlama,.* convert its folder with bmc-convert$' \
+    expect_error 1 '^bmc-gen: TinyLlama/TinyLlama: no such file; models are not downloaded: .*git clone https://huggingface.co/TinyLlama/TinyLlama,.* give its folder, or its GGUF file, with -m$' \
         bmc-gen -q -m TinyLlama/TinyLlama -p x
+    expect_error 1 'hf:Tiny/Llama: no such file; .*https://huggingface.co/Tiny/Llama,' bmc-gen -q -m hf:Tiny/Llama -p x
+    expect_error 1 '^bmc-gen: https://a.b/c.gguf: models are not downloaded: ' bmc-gen -q -m https://a.b/c.gguf -p x
+    : >empty.gguf
+    expect_error 1 '^bmc-gen: empty.gguf: not a .bmc model .is empty., nor a GGUF file' bmc-gen -q -m empty.gguf -p x
     expect_error 1 '^bmc-gen: none/x.bmc: cannot open: No such file' bmc-gen -q -m none/x.bmc -p x
 }
 

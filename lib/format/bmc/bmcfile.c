@@ -30,9 +30,10 @@ static int check_head(const struct bmc_head *head, const void *data, size_t size
     if (detect_refuse(data, size, KIND_MODEL, "a .bmc model", name, err) < 0)
         return -1;
     if (size < sizeof *head || memcmp(head->magic, BMC_MAGIC, sizeof head->magic) != 0)
-        return err_set(
-            err, "%s: not a .bmc model (does not begin with \"BMCMODEL\"); create one with bmc-convert",
-            name);
+        return err_set(err,
+                       "%s: not a .bmc model (%s), nor a GGUF file: give one of these, or a Hugging "
+                       "Face folder",
+                       name, size ? "does not begin with \"BMCMODEL\"" : "is empty");
     if (head->version != BMC_VERSION)
         return err_set(
             err, "%s: .bmc version %u is unsupported, this program reads version %d; convert again",
@@ -243,7 +244,7 @@ int bmc_file_open(struct bmc_file *file, const char *path, struct err *err)
         return err_set(err, "%s: is a folder; convert it first: bmc-convert %s -o model.bmc", path,
                        path);
     if (strchr(path, '/') && !text_ends(path, ".bmc") &&
-        detect_hub_name(path, "file", "convert its folder with bmc-convert", err) < 0)
+        detect_hub_name(path, "file", "give its folder, or its GGUF file, with -m", err) < 0)
         return -1;
     if (file_map(&map, path, err) < 0)
         return -1;
