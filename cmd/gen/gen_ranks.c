@@ -242,11 +242,10 @@ static int choose_parallelism(struct gen *gen, struct gen_options *o, struct err
     return 0;
 }
 
-/* Prints the error and exits at once, since threads may be in a forward pass and other ranks wait
- * in an all-gather; mpirun then ends those. */
-static _Noreturn void end_all(const char *program, const struct err *err)
+/* Exits at once, without destructors: threads may be in a forward pass, MPI's in a transfer, and other ranks wait in an
+ * all-gather until mpirun, which notices that this one has ended, ends them. */
+static _Noreturn void end_failed(const char *program)
 {
-    cli_fail(program, err);
     file_remove_unfinished();
     _exit(cli_end(program, CLI_FAILED));
 }
@@ -258,7 +257,8 @@ static _Noreturn void end_stray(struct gen *gen, const struct err *err)
     if (gen->ranks->size == 1)
         ranks_close(gen->ranks);
     ranks_unmute_errors();
-    end_all(gen->program->name, err);
+    cli_fail(gen->program->name, err);
+    end_failed(gen->program->name);
 }
 
 static int join_ranks(struct gen *gen, const struct launched *l, struct err *err)
@@ -455,7 +455,9 @@ void gen_close_ranks(struct gen *gen, int rc, const struct err *err)
     else if (rank > 0 && failed)
         fail_alone(program, err);
     else if (gen->ranks && failed)
-        end_all(program, err);
+        cli_fail(program, err);
+    if (gen->ranks && failed)
+        end_failed(program);
 }
 
 /* ---- tensor, expert and pipeline parallelism ---- */
