@@ -143,13 +143,16 @@ programs: $(PROGRAMS:%=$(BIN)/%)
 mpi: $(MPI_LIB)
 
 ## demo: install missing packages, build, and generate text with the default model
-demo: deps-build
+demo:
+	@sh tests/deps.sh build
 	@$(MAKE) --no-print-directory $(BIN)/bmc-gen models.d/grimm.bmc
 	$(BIN)/bmc-gen -m models.d/grimm.bmc -p "Once upon a time" -n 100 --temp 0.8 --echo
 
 ## demo-real: the same with an answer of SmolLM2-135M-Instruct, which is downloaded (98 MB)
-demo-real: deps-build
-	@$(MAKE) --no-print-directory $(BIN)/bmc-gen $(REAL)
+# The download comes first, so that it runs beside the compilers.
+demo-real:
+	@sh tests/deps.sh real
+	@$(MAKE) --no-print-directory $(REAL:.bmc=.gguf) $(BIN)/bmc-gen $(REAL)
 	$(BIN)/bmc-gen -m $(REAL) --chat --temp 0 -p "What is gravity? Answer in one sentence."
 
 ## real-model: download and convert SmolLM2-135M-Instruct, for tests with real models
@@ -194,10 +197,6 @@ tsan: deps
 ## deps: install missing Debian packages, for building and testing
 deps:
 	@sh tests/deps.sh
-
-.PHONY: deps-build
-deps-build:
-	@sh tests/deps.sh build
 
 ## deps-mpi: install Open MPI, unless there is an MPI
 deps-mpi: deps

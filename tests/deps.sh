@@ -4,6 +4,7 @@
 #   deps.sh arm     those for an ARM build and its tests
 #   deps.sh mpi     Open MPI, unless there is another MPI
 #   deps.sh pip     pip, unless there is one
+#   deps.sh real    those for building, and pip
 set -eu
 
 packages="gcc libc6-dev binutils libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev libzip-dev libprotobuf-c-dev liburing-dev
@@ -20,10 +21,8 @@ if [ "${1:-}" = mpi ]; then
     packages="openmpi-bin libopenmpi-dev"
     ! { command -v mpicc && command -v mpirun; } >/dev/null || exit 0
 fi
-if [ "${1:-}" = pip ]; then
-    packages="python3-pip"
-    ! python3 -m pip --version >/dev/null 2>&1 || exit 0
-fi
+[ "${1:-}" != pip ] || packages=
+case ${1:-} in pip | real) python3 -m pip --version >/dev/null 2>&1 || packages="$packages python3-pip" ;; esac
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     echo "This is not a Debian system. Install the equivalents of these Debian packages:"
