@@ -222,8 +222,8 @@ expr_id json_name(struct json_grammar *j, const char *name)
     if ((j->style.quote || j->style.call) && is_identifier(name))
         return expr_text(j->grammar, name);
     if (j->style.call)
-        return grammar_fail(j->grammar, "a call as Python has it: \"%.60s\" is no name of a parameter",
-                            name);
+        return grammar_fail(
+            j->grammar, "the parameter \"%.60s\" is no identifier, which calls in Python need", name);
     struct json_grammar plain = {.grammar = j->grammar};
     AUTO(json_auto) json_t *text = json_string(name);
     const expr_id id = json_constant(&plain, text);
