@@ -79,15 +79,18 @@ static int check_ids(const struct given_member *given, struct err *err)
     return 0;
 }
 
-/* A prompt as a text or as ids; OpenAI's lists of prompts have one here. */
+/* A prompt as a text or as ids, or OpenAI's list of prompts. */
 static int set_prompt(struct request *r, const struct given_member *given, struct err *err)
 {
     const json_t *first = json_array_get(given->value, 0);
     const bool wrapped = json_is_string(first) || json_is_array(first);
-    if (wrapped && json_array_size(given->value) > 1)
-        return err_set(err, "\"%s\" holds %zu prompts, one is expected: write a line for each",
-                       given->name, json_array_size(given->value));
     struct given_member one = *given;
+    for (size_t i = 1; wrapped && i < json_array_size(given->value); i++) {
+        one.value = json_array_get(given->value, i);
+        if (!json_is_string(one.value) && check_ids(&one, err) < 0)
+            return -1;
+        r->prompts = given->value;
+    }
     one.value = wrapped ? first : given->value;
     r->n_prompts++;
     if (json_is_string(one.value)) {
@@ -935,7 +938,7 @@ void request_drop_prompt(struct request *r)
 {
     static const char *const names[] = {"prompt", "messages", "ids", "prompt_ids", "prompt_token_ids"};
     r->is_chat = r->messages != NULL;
-    r->prompt_ids = r->ids = r->messages = NULL;
+    r->prompts = r->prompt_ids = r->ids = r->messages = NULL;
     r->prompt = (struct prompt){0};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         json_object_del(r->root, names[i]);

@@ -27,9 +27,11 @@ struct request {
     json_t *line; /* the line, which owns all values */
     /* the object with the members: the line or the body of one of OpenAI's batches; NULL below: not given */
     json_t *root;
-    const json_t *id, *from;        /* request id; id of the sequence to resume: any JSON */
-    size_t n_prompts;               /* how often a prompt is given, one of these: */
-    struct prompt prompt;           /* its text */
+    const json_t *id, *from; /* request id; id of the sequence to resume: any JSON */
+    size_t n_prompts;        /* how often a prompt is given, one of these: */
+    struct prompt prompt;    /* its text */
+    const json_t *
+        prompts; /* OpenAI's list of several prompts, texts or lists of ids, of which `prompt` is the first */
     const json_t *ids, *prompt_ids; /* a list of token ids; the same as "prompt" */
     const json_t *messages;         /* turns of a conversation: list of objects */
     /* further variables of the chat template: lists of objects, a boolean, an object */

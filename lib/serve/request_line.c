@@ -74,6 +74,13 @@ static int read_messages(struct serve *serve, struct request_line *line, struct 
     return add_conversation(serve, line, &conversation, err);
 }
 
+static int encode_text(const struct serve *serve, const struct request *request, const char *text,
+                       size_t len, struct ids *ids, struct err *err)
+{
+    return serve_encode(serve->model, text, len, !serve->snapshot,
+                        request_parses_special(request, serve->options.parse_special), ids, err);
+}
+
 static int read_text(const struct serve *serve, struct request_line *line, struct err *err)
 {
     const struct prompt *prompt = &line->request.prompt;
@@ -84,9 +91,7 @@ static int read_text(const struct serve *serve, struct request_line *line, struc
         find_format(serve, line);
         return add_conversation(serve, line, &said, err);
     }
-    return serve_encode(serve->model, prompt->text, prompt->len, !serve->snapshot,
-                        request_parses_special(&line->request, serve->options.parse_special),
-                        &line->prompt, err);
+    return encode_text(serve, &line->request, prompt->text, prompt->len, &line->prompt, err);
 }
 
 static int read_prompt(struct serve *serve, struct request_line *line, struct err *err)
@@ -236,11 +241,22 @@ static int read_lora(const struct serve *serve, struct request_line *line, struc
     return 0;
 }
 
-static int check_choices(const struct serve *serve, const struct request *request, struct err *err)
+static int check_choices(const struct line_queue *queue, const struct request_line *line,
+                         struct err *err)
 {
+    enum { MOST_CHOICES = 2048 };
+    const struct serve *serve = queue->serve;
+    const struct request *request = &line->request;
+    const size_t prompts = json_array_size(request->prompts);
+    if (prompts && (!line_queue_is_openai(queue, line) || serve->options.chat || serve->save))
+        return err_set(err, "\"prompt\" holds %zu prompts, one is expected: write a line for each",
+                       prompts);
+    if (prompts > MOST_CHOICES / request->n_choices)
+        return err_set(err, "\"prompt\" holds %zu prompts, at most %zu are expected", prompts,
+                       MOST_CHOICES / request->n_choices);
     if (request->n_choices > 1 && serve->save)
         return err_set(err, "--save-kv keeps one sequence of a request: ask for one choice");
-    return request->n_choices > 1 && serve->strategy && serve->strategy->width > 1
+    return (request->n_choices > 1 || prompts) && serve->strategy && serve->strategy->width > 1
                ? err_set(err, "n_choices: beam search has one answer, and further beams of it")
                : 0;
 }
@@ -261,10 +277,30 @@ static int begin_parts(struct choice *choice, struct err *err)
 
 /* Makes the choices of a request that has been read; each has its stream of random numbers, the first one
  * that of a request without others. */
-static int make_choices(struct request_line *line, struct err *err)
+/* Sets the ids of a choice: those of the prompt, or of one of several, of which each has the same number of choices. */
+static int read_choice_ids(const struct serve *serve, struct request_line *line, size_t i,
+                           struct err *err)
+{
+    const size_t each = line->request.n_choices;
+    const json_t *prompt = json_array_get(line->request.prompts, i / each);
+    struct ids *ids = &line->choice[i].ids;
+    if (i == 0) {
+        *ids = line->prompt;
+        line->prompt = (struct ids){0};
+        return 0;
+    }
+    if (i % each > 0)
+        return ids_append(ids, &line->choice[i - i % each].ids, err);
+    return json_is_string(prompt) ? encode_text(serve, &line->request, json_string_value(prompt),
+                                                json_string_length(prompt), ids, err)
+                                  : request_ids_of(prompt, ids, err);
+}
+
+static int make_choices(const struct serve *serve, struct request_line *line, struct err *err)
 {
     const struct gen_request *gen = &line->request.gen;
-    const size_t n = line->request.n_choices;
+    const size_t each = line->request.n_choices,
+                 n = each * size_max(json_array_size(line->request.prompts), 1);
     if (!(line->choice = mem_zalloc(n, sizeof *line->choice)))
         return err_no_memory(err, "%zu choices", n);
     line->n_choices = n;
@@ -273,16 +309,10 @@ static int make_choices(struct request_line *line, struct err *err)
         *choice = (struct choice){.line = line, .index = i, .gen = *gen};
         choice->gen.ids = &choice->ids;
         choice->gen.user = choice;
-        choice->gen.stream += (uint64_t)i << 40;
+        choice->gen.stream += (uint64_t)(i % each) << 40;
         if (i > 0)
             choice->gen.prompt_logprobs = 0;
-        if (i > 0 && ids_append(&choice->ids, &line->choice[0].ids, err) < 0)
-            return -1;
-        if (i == 0) {
-            choice->ids = line->prompt;
-            line->prompt = (struct ids){0};
-        }
-        if (begin_parts(choice, err) < 0)
+        if (read_choice_ids(serve, line, i, err) < 0 || begin_parts(choice, err) < 0)
             return -1;
     }
     buf_release(&line->prompt_text);
@@ -355,9 +385,9 @@ int request_line_prepare(struct line_queue *queue, struct request_line *line,
         return -1;
     if (request->cancel)
         return 0;
-    if (read_settings(serve, line, input->cancelled, err) < 0 ||
-        check_choices(serve, request, err) < 0 || read_constraint(serve, line, err) < 0 ||
-        read_breakers(serve, line, err) < 0 || read_lora(serve, line, err) < 0)
+    if (read_settings(serve, line, input->cancelled, err) < 0 || check_choices(queue, line, err) < 0 ||
+        read_constraint(serve, line, err) < 0 || read_breakers(serve, line, err) < 0 ||
+        read_lora(serve, line, err) < 0)
         return -1;
     if (input->prompt)
         request_set_prompt(request, input->prompt);
@@ -375,6 +405,7 @@ int request_line_prepare(struct line_queue *queue, struct request_line *line,
         return err_set(err,
                        "receipts have neither reasoning budgets nor constraints on tool calls: set "
                        "tool_choice to none");
+    const int rc = make_choices(serve, line, err);
     request_drop_prompt(request);
-    return make_choices(line, err);
+    return rc;
 }

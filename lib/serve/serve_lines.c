@@ -180,9 +180,10 @@ static void keep_choice(const struct line_queue *queue, struct choice *choice,
     }
     if (error && !line->n_failed++)
         line->failure = *error;
-    line->n_prompt = result->n_prompt;
-    if (choice->index == 0)
-        line->n_cached = result->n_cached;
+    if (choice->index % line->request.n_choices == 0) { /* the first of its prompt */
+        line->n_prompt += result->n_prompt;
+        line->n_cached += result->n_cached;
+    }
     line->n_generated += result->n_ids;
     if (result->request->line == GENERATE_NO_LINE)
         hash_sum(&line->logits_hash, &result->logits_hash);

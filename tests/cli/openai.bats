@@ -293,6 +293,18 @@ a line of a batch has the unknown member "bodi"; known are: custom_id method url
     assert_equal "$(jq -c '.id, .error.type' <<<"$output")" $'7\n"invalid_request_error"'
 }
 
+@test "--openai: a list of prompts has the choices that each has alone" {
+    jq -nc '{prompt: ["Once upon a time", [5, 6, 7], "The wolf"], n: 2, max_tokens: 6, temperature: 1, seed: 5} | ., . + {prompt: .prompt[]}' >in
+    for options in '-np 1' '-np 8 --kv segment'; do
+        # shellcheck disable=SC2086
+        jsonl --openai $options -f in >out
+        head -n 1 out | jq -c '[.choices[].text], (.choices | map(.index)), .usage.prompt_tokens, .usage.completion_tokens' >got
+        tail -n 3 out | jq -sc '[.[].choices[].text], [range(6)], (map(.usage.prompt_tokens) | add), (map(.usage.completion_tokens) | add)' | diff - got
+    done
+    some_fail 2 2 jsonl <<<$'{"prompt": ["a", "b"]}\n{"prompt": ["a", 5]}'
+    assert_equal "$(jq -r .error <<<"$output")" $'line 1: "prompt" holds 2 prompts, one is expected: write a line for each\nline 2: "prompt" is 5, a string or a list of token ids is expected'
+}
+
 @test "--openai: embeddings are those of --embed, as numbers and in base64" {
     embed() { bmc-gen -q -m "$(model grimm)" --embed --jsonl "$@"; }
     embed <<<$'{"text": "The king"}\n{"ids": [5, 6]}' | jq -c .embedding >want
