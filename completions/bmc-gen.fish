@@ -81,6 +81,7 @@ complete -c bmc-gen -l embed -d 'print the embedding of each line of a text as a
 complete -c bmc-gen -l pooling -x -a 'mean last cls' -d 'with --embed, what the embedding is made of: the mean, last or cls hidden state of the text\'s tokens after the final norm, cls being the first (default: what the model declares, or mean)'
 complete -c bmc-gen -l normalize -d 'with --embed, scale embeddings to unit length (the default, unless the model declares that they are not)'
 complete -c bmc-gen -l no-normalize -d 'with --embed, do not scale embeddings to unit length'
+complete -c bmc-gen -l rerank -d 'print the relevance of documents for a query, as a line of JSON for each line of JSON with "query" and "documents"'
 complete -c bmc-gen -l tokenize -d 'print token ids and pieces of each line of a text'
 complete -c bmc-gen -l render-chat -d 'print the prompt that --chat makes in place of generating; with --jsonl, a line for each request\'s messages'
 complete -c bmc-gen -l list-sessions -d 'list the conversations that --session keeps'

@@ -92,10 +92,11 @@ int bmc_model_open_with(struct bmc_model **model, const char *path,
                         const struct bmc_model_options *options, struct bmc_error *error);
 void bmc_model_close(struct bmc_model *model); /* NULL is accepted */
 
-size_t bmc_model_vocab(const struct bmc_model *model);   /* number of logits */
-size_t bmc_model_context(const struct bmc_model *model); /* context length, in tokens */
-size_t bmc_model_hidden(const struct bmc_model *model);  /* elements of a hidden state */
-size_t bmc_model_lora(const struct bmc_model *model);    /* number of LoRA adapters */
+size_t bmc_model_vocab(const struct bmc_model *model);     /* number of logits */
+size_t bmc_model_context(const struct bmc_model *model);   /* context length, in tokens */
+size_t bmc_model_hidden(const struct bmc_model *model);    /* elements of a hidden state */
+size_t bmc_model_embedding(const struct bmc_model *model); /* elements of an embedding */
+size_t bmc_model_lora(const struct bmc_model *model);      /* number of LoRA adapters */
 
 /* True for tokens that end a text (EOS). */
 int bmc_is_eog(const struct bmc_model *model, uint32_t id);
@@ -384,7 +385,7 @@ int bmc_text_add(struct bmc_text *text, uint32_t id, const char **more, size_t *
 /* Ends the text: what was held back becomes U+FFFD. */
 int bmc_text_finish(struct bmc_text *text, const char **more, size_t *len, struct bmc_error *error);
 
-/* ---- scoring and embeddings: both use sequence 0, which is empty afterwards; results are undefined on error ---- */
+/* ---- scoring, embeddings, reranking: they use sequence 0, which is empty afterwards; results are undefined on error ---- */
 
 /* Sets logprobs[n] to the natural logarithms of the tokens' probabilities, each given those before it;
  * NaN for the first one. Longer texts than the context are scored in windows, half a context apart. */
@@ -394,9 +395,17 @@ int bmc_score(struct bmc_context *context, const uint32_t *ids, size_t n, double
 /* BMC_POOL_MODEL: what the model declares, or the mean. */
 enum bmc_pooling { BMC_POOL_MEAN, BMC_POOL_LAST, BMC_POOL_FIRST, BMC_POOL_MODEL };
 
-/* Sets embedding[hidden] to the pooled hidden states of the tokens; `normalize`: of unit length. */
+/* Sets embedding[bmc_model_embedding()] to the pooled hidden states of the tokens, or to what the model's dense layers make
+ * of them; `normalize`: of unit length. */
 int bmc_embed(struct bmc_context *context, const uint32_t *ids, size_t n, enum bmc_pooling pooling,
               int normalize, float *embedding, struct bmc_error *error);
+
+/* Sets *score to the relevance of a document for a query, from 0 to 1: by a classifier's head (a cross-encoder), or by the
+ * logits of "yes" and "no" of a language model such as Qwen3-Reranker, which is asked with an instruction (NULL: the usual
+ * one). Texts are UTF-8 of `query_len` and `document_len` bytes. */
+int bmc_rerank(struct bmc_context *context, const char *instruction, const char *query,
+               size_t query_len, const char *document, size_t document_len, double *score,
+               struct bmc_error *error);
 
 /* ---- snapshots: saved KV caches, bmc-kv(5) ---- */
 

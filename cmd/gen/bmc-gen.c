@@ -37,6 +37,7 @@ static const struct opt opts[] = {
     CHOICE("pooling", "HOW", pooling, "mean|last|cls", "with --embed, what the embedding is made of: the {} hidden state of the text's tokens after the final norm, cls being the first (default: what the model declares, or mean)"),
     FLAG("normalize", NULL, normalize, "with --embed, scale embeddings to unit length (the default, unless the model declares that they are not)"),
     FLAG("no-normalize", NULL, no_normalize, "with --embed, do not scale embeddings to unit length"),
+    FLAG("rerank", NULL, rerank, "print the relevance of documents for a query, as a line of JSON for each line of JSON with \"query\" and \"documents\""),
     FLAG("tokenize", NULL, tokenize, "print token ids and pieces of each line of a text"),
     FLAG("render-chat", NULL, render_chat, "print the prompt that --chat makes in place of generating; with --jsonl, a line for each request's messages"),
     FLAG("list-sessions", NULL, list_sessions, "list the conversations that --session keeps"),
@@ -57,6 +58,7 @@ static const char *const usage[] = {
     "[-m MODEL] --jsonl [-np N] < REQUESTS > RESULTS",
     "[-m MODEL] --score [--summary] [--jsonl [-np N]] < TEXT",
     "[-m MODEL] --embed [--jsonl] [-np N] < TEXTS > EMBEDDINGS",
+    "[-m MODEL] --rerank [-np N] < QUERIES > SCORES",
     "[-m MODEL] --render-chat --chat -p TEXT | --jsonl < REQUESTS",
     "[-m MODEL] --verify-receipt RECEIPTS",
     "[-m MODEL] --tokenize | --detokenize < TEXT",
@@ -71,12 +73,15 @@ static const struct usage_rule rules[] = {
      "--tokenize and --detokenize exclude each other, --score and --jsonl"},
     {"embed", EXCLUDES, "score tokenize detokenize chat logprobs format memory render-chat",
      "--embed excludes other jobs, --chat, --logprobs, --format and --memory"},
+    {"rerank", EXCLUDES,
+     "score embed tokenize detokenize chat logprobs format memory render-chat openai",
+     "--rerank excludes other jobs, --chat, --logprobs, --format, --openai and --memory"},
     {"pooling normalize no-normalize", NEEDS, "embed", NULL},
     {"normalize no-normalize", EXCLUSIVE, "", NULL},
     {"summary stride", NEEDS, "score", NULL},
     {"save-imatrix", NEEDS, "score", NULL},
-    {"list-sessions remove-session", EXCLUSIVE, "prompt chat jsonl score embed tokenize detokenize",
-     NULL},
+    {"list-sessions remove-session", EXCLUSIVE,
+     "prompt chat jsonl score embed rerank tokenize detokenize", NULL},
     {"save-imatrix", EXCLUDES, "jsonl",
      "--save-imatrix goes with --score of one text, not with --jsonl"},
     {"logprobs", EXCLUDES, "score",
@@ -92,28 +97,28 @@ static const struct usage_rule rules[] = {
     {"render-chat", EXCLUDES,
      "interactive score tokenize detokenize stats load-kv save-kv prompt-cache",
      "--render-chat generates nothing: it excludes other jobs, -i, --stats and snapshots"},
-    {"receipt", EXCLUDES, "beams interactive render-chat score embed tokenize detokenize",
+    {"receipt", EXCLUDES, "beams interactive render-chat score embed rerank tokenize detokenize",
      "--receipt goes with plain generation and --jsonl, and not with --beams"},
     {"receipt-key", NEEDS, "receipt verify-receipt", NULL},
     {"verify-receipt", EXCLUDES,
      "receipt prompt prompt-ids file jsonl chat load-kv save-kv prompt-cache beams score embed "
-     "tokenize "
+     "rerank tokenize "
      "detokenize json-schema grammar regex choice predict ctx-size precision cache-type cache-kld seed "
      "temp",
      "--verify-receipt takes prompt, parameters, seed, -c, --precision and --cache-type from the "
      "receipts, and generates nothing else"},
     {"stats", EXCLUDES, "tokenize detokenize", "--stats goes with generation and --score"},
-    {"check-hash", EXCLUDES, "score embed tokenize detokenize render-chat",
+    {"check-hash", EXCLUDES, "score embed rerank tokenize detokenize render-chat",
      "--check-hash goes with generation"},
 };
 
 static int run_job(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    return o->interactive                       ? repl_run(gen, err)
-           : o->render_chat                     ? gen_render_chat(gen, err)
-           : o->embed || (o->score && o->jsonl) ? gen_text_lines(gen, err)
-           : o->score                           ? gen_score(gen, err)
+    return o->interactive                                    ? repl_run(gen, err)
+           : o->render_chat                                  ? gen_render_chat(gen, err)
+           : o->embed || o->rerank || (o->score && o->jsonl) ? gen_text_lines(gen, err)
+           : o->score                                        ? gen_score(gen, err)
            : o->jsonl          ? (gen_jsonl(gen, err) < 0 ? -1 : gen_verdict(gen, "requests", err))
            : o->verify_receipt ? gen_verify_receipts(gen, err)
            : o->tokenize       ? gen_tokenize(gen, err)

@@ -63,7 +63,7 @@ struct gen_options {
     struct opt_list dry_breaker;
     const char *json_schema, *grammar, *regex, *choice;
     bool echo, ids, jsonl, openai, unordered, lenient, score, tokenize, detokenize, quiet;
-    bool embed, normalize, no_normalize;
+    bool embed, rerank, normalize, no_normalize;
     int pooling; /* -1: not given */
     int format;  /* -1: not given */
     bool summary;

@@ -110,7 +110,7 @@ void usage_check(const struct usage *u, const struct usage_rule *rules, size_t n
             refuse_usage(u, &rules[i]);
 }
 
-#define JOBS         "score tokenize detokenize embed"
+#define JOBS         "score tokenize detokenize embed rerank"
 #define ANSWER_PARTS "reasoning reasoning-budget tool-choice no-parallel-tool-calls"
 #define CONSTRAINTS  "json-schema grammar regex choice"
 

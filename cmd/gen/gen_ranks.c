@@ -232,7 +232,8 @@ static int choose_parallelism(struct gen *gen, struct gen_options *o, struct err
     gen->parallelism = o->parallelism >= 0 ? (enum parallelism)o->parallelism
                        : o->jsonl          ? DATA_PARALLEL
                                            : TENSOR_PARALLEL;
-    if (gen->parallelism == DATA_PARALLEL && (o->score || o->embed || o->save_kv || o->prompt_cache))
+    if (gen->parallelism == DATA_PARALLEL &&
+        (o->score || o->embed || o->rerank || o->save_kv || o->prompt_cache))
         return err_set(err, "--parallelism data goes with generation, and neither with --save-kv nor "
                             "with --prompt-cache");
     if (gen->ranks->rank > 0) {

@@ -176,12 +176,14 @@ static void show_progress(void *arg)
         cli_progress(&progress->bar, size_min(progress->run->in.done_bytes, total), total);
 }
 
-/* Scores or embeds all lines of the input. */
+/* Scores, embeds or reranks all lines of the input. */
 static int run_text_lines(struct gen *gen, const struct lines_run *run, struct err *err)
 {
     const struct gen_options *o = gen->options;
     enum embed_pooling pooling = o->pooling < 0 ? EMBED_MEAN : (enum embed_pooling)o->pooling;
-    if (o->embed && o->pooling < 0 && embed_declared(gen->model, &pooling, err) < 0)
+    struct reranker reranker;
+    if ((o->embed && o->pooling < 0 && embed_declared(gen->model, &pooling, err) < 0) ||
+        (o->rerank && reranker_init(&reranker, gen->model, err) < 0))
         return -1;
     struct lines_progress progress = {.run = run};
     const struct text_lines job = {
@@ -189,7 +191,8 @@ static int run_text_lines(struct gen *gen, const struct lines_run *run, struct e
         .serve = o->embed ? &gen->serve : NULL,
         .io = &run->io,
         .interrupted = &cli_interrupted,
-        .plain = !o->jsonl,
+        .plain = !o->jsonl && !o->rerank,
+        .reranker = o->rerank ? &reranker : NULL,
         .parse_special = !o->no_parse_special,
         .lenient = o->lenient,
         .logprobs = o->score && !o->summary,
@@ -205,8 +208,9 @@ static int run_text_lines(struct gen *gen, const struct lines_run *run, struct e
     cli_progress_begin(&progress.bar, "texts");
     if (isatty(STDOUT_FILENO))
         progress.bar.hidden = true; /* the printed results show progress */
-    const int rc =
-        o->embed ? text_lines_embed(&job, &embedded, err) : text_lines_score(&job, &gen->score, err);
+    const int rc = o->rerank  ? text_lines_rerank(&job, &embedded, err)
+                   : o->embed ? text_lines_embed(&job, &embedded, err)
+                              : text_lines_score(&job, &gen->score, err);
     cli_progress_end(&progress.bar);
     stats.sequences = embedded.texts + gen->score.texts;
     stats.prefill_tokens = embedded.tokens + gen->score.prefill_tokens;
@@ -219,7 +223,9 @@ int gen_text_lines(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     struct lines_run run;
     gen_hint_batch(gen, 0);
-    gen_hint_terminal(gen, o->jsonl ? "texts, a JSON object per line," : "texts, one per line,");
+    gen_hint_terminal(gen, o->rerank  ? "queries with documents, a JSON object per line,"
+                           : o->jsonl ? "texts, a JSON object per line,"
+                                      : "texts, one per line,");
     int rc = gen_begin_lines(gen, &run, err);
     if (rc == 0)
         rc = gen_open_session(gen, o->batch ? o->batch : JSONL_BATCH, gen->model->config.context, err);

@@ -568,7 +568,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     const struct gen_options *o = gen->options;
     const size_t limit = gen->model->config.context;
     struct session_options s;
-    if ((!o->embed && !gen->embeds_only && model_need_head(gen->model, err) < 0) ||
+    if ((!o->embed && !o->rerank && !gen->embeds_only && model_need_head(gen->model, err) < 0) ||
         open_prefix_cache(gen, err) < 0 || gen_session_options(gen, &s, err) < 0)
         return -1;
     s.context = (size_t)o->context;

@@ -6,10 +6,10 @@
 static const char *why_off(const struct gen *gen, const struct session_options *s)
 {
     const struct gen_options *o = gen->options;
-    return o->no_spec                                            ? "--no-spec"
-           : o->beams                                            ? "beam search"
-           : o->embed || o->score || o->verify_receipt           ? "nothing is generated"
-           : gen->ranks && gen->parallelism == PIPELINE_PARALLEL ? "pipeline parallelism"
+    return o->no_spec                                               ? "--no-spec"
+           : o->beams                                               ? "beam search"
+           : o->embed || o->rerank || o->score || o->verify_receipt ? "nothing is generated"
+           : gen->ranks && gen->parallelism == PIPELINE_PARALLEL    ? "pipeline parallelism"
                                                                  : spec_off_by_default(gen->model, s);
 }
 

@@ -121,6 +121,10 @@ size_t bmc_model_vocab(const struct bmc_model *m) { return m ? m->model->config.
 size_t bmc_model_context(const struct bmc_model *m) { return m ? m->model->config.context : 0; }
 
 size_t bmc_model_hidden(const struct bmc_model *m) { return m ? m->model->config.hidden : 0; }
+size_t bmc_model_embedding(const struct bmc_model *m)
+{
+    return m ? config_pooled_width(&m->model->config) : 0;
+}
 
 size_t bmc_model_lora(const struct bmc_model *m)
 {

@@ -1,6 +1,6 @@
-/* The public API: log-probabilities of texts, and embeddings. */
+/* The public API: log-probabilities of texts, embeddings, and relevance. */
 #include "api/api.h"
-#include "decode/embed.h"
+#include "decode/rerank.h"
 #include "decode/score.h"
 
 static const volatile sig_atomic_t never;
@@ -49,10 +49,11 @@ int bmc_score(struct bmc_context *c, const uint32_t *ids, size_t n, double *logp
 /* A single text for embed_texts(), and where its embedding goes. */
 struct embed_job {
     struct text_once once; /* first */
-    const struct bmc_context *context;
+    struct bmc_context *context;
     volatile sig_atomic_t cancelled;
     float *embedding;
-    size_t hidden;
+    size_t n;       /* its elements */
+    double *score;  /* of a pair */
     struct err why; /* of the cancellation */
 };
 
@@ -72,8 +73,28 @@ static int take_embedding(void *arg, const struct text_ids *text, const float *e
     (void)text;
     if (error)
         return *err = *error, -1;
-    memcpy(job->embedding, embedding, job->hidden * sizeof *embedding);
+    memcpy(job->embedding, embedding, job->n * sizeof *embedding);
     return 0;
+}
+
+static int begin_embed(struct embed_job *job, struct err *err)
+{
+    struct bmc_context *c = job->context;
+    struct forward *pass = session_pass(c->session);
+    if (job->once.text.n > bmc_context_size(c))
+        return err_code(err, ERR_FULL, "the text has %zu tokens, the context holds %zu",
+                        job->once.text.n, bmc_context_size(c));
+    pass->layer_done = layer_done;
+    pass->layer_arg = job;
+    api_truncate(c, 0, 0);
+    return 0;
+}
+
+static int end_embed(const struct embed_job *job, int rc, struct err *err)
+{
+    session_pass(job->context->session)->layer_done = NULL;
+    session_clear(job->context->session, 0);
+    return job->cancelled ? (*err = job->why, -1) : rc;
 }
 
 static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_pooling pooling,
@@ -84,7 +105,7 @@ static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_
     struct embed_job job = {.context = c,
                             .once.text = {.id = ids, .n = n},
                             .embedding = embedding,
-                            .hidden = bmc_model_hidden(c->model)};
+                            .n = bmc_model_embedding(c->model)};
     const struct embed_callbacks callbacks = {text_once_next, take_embedding, &job};
     struct embed_stats stats;
     if (check_ids(c, ids, n, err) < 0 || api_given(embedding, "embedding", err) < 0)
@@ -98,25 +119,55 @@ static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_
     } else {
         return err_code(err, ERR_INVALID, "there is no pooling %d", (int)pooling);
     }
-    if (n > bmc_context_size(c))
-        return err_code(err, ERR_FULL, "the text has %zu tokens, the context holds %zu", n,
-                        bmc_context_size(c));
-    struct forward *pass = session_pass(c->session);
-    pass->layer_done = layer_done;
-    pass->layer_arg = &job;
-    api_truncate(c, 0, 0);
-    int rc = embed_texts(c->session, how, normalize, &callbacks, &job.cancelled, &stats, err);
-    pass->layer_done = NULL;
-    session_clear(c->session, 0);
-    if (job.cancelled) {
-        *err = job.why;
-        rc = -1;
-    }
-    return rc;
+    if (begin_embed(&job, err) < 0)
+        return -1;
+    const int rc = embed_texts(c->session, how, normalize, &callbacks, &job.cancelled, &stats, err);
+    return end_embed(&job, rc, err);
 }
 
 int bmc_embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_pooling pooling,
               int normalize, float *embedding, struct bmc_error *error)
 {
     API_CALL("context", c, embed(c, ids, n, pooling, normalize, embedding, &err), BMC_FAILED, error);
+}
+
+static int take_relevance(void *arg, const struct text_ids *text, const struct rerank_score *score,
+                          const struct err *error, struct err *err)
+{
+    const struct embed_job *job = arg;
+    (void)text;
+    if (error)
+        return *err = *error, -1;
+    *job->score = score->score;
+    return 0;
+}
+
+static int rerank(struct bmc_context *c, struct slice instruction, struct slice query,
+                  struct slice document, double *score, struct err *err)
+{
+    AUTO(ids_release) struct ids ids = {0};
+    struct reranker reranker;
+    struct embed_job job = {.context = c, .score = score};
+    const struct rerank_callbacks callbacks = {text_once_next, take_relevance, &job};
+    struct embed_stats stats;
+    if (api_given(query.data, "query", err) < 0 || api_given(document.data, "document", err) < 0 ||
+        api_given(score, "score", err) < 0 || reranker_init(&reranker, c->model->model, err) < 0 ||
+        rerank_encode(&reranker, instruction, query, document, &ids, &job.once.text.second, err) < 0)
+        return -1;
+    job.once.text.id = ids.id;
+    job.once.text.n = ids.len;
+    if (begin_embed(&job, err) < 0)
+        return -1;
+    const int rc = rerank_texts(&reranker, c->session, &callbacks, &job.cancelled, &stats, err);
+    return end_embed(&job, rc, err);
+}
+
+int bmc_rerank(struct bmc_context *c, const char *instruction, const char *query, size_t query_len,
+               const char *document, size_t document_len, double *score, struct bmc_error *error)
+{
+    const struct slice given = {instruction ? instruction : "", instruction ? strlen(instruction) : 0};
+    API_CALL("context", c,
+             rerank(c, given, (struct slice){query, query_len}, (struct slice){document, document_len},
+                    score, &err),
+             BMC_FAILED, error);
 }

@@ -111,8 +111,11 @@ enum forward_phase {
     FORWARD_PHASES
 };
 
-/* The row of a table that an op fetches: of the token, of the position + offset, or the first one. */
-enum op_row { ROW_TOKEN, ROW_POSITION, ROW_FIRST };
+/* In an id of a step: the token belongs to the second segment of its text. */
+#define TOKEN_SECOND 0x80000000u
+
+/* The row of a table that an op fetches: of the token, of the position + offset, or of the token's segment. */
+enum op_row { ROW_TOKEN, ROW_POSITION, ROW_SEGMENT };
 
 struct op_fetch {
     struct op_matrix table;

@@ -21,9 +21,9 @@ enum {
 static size_t table_row(const struct row_job *job, size_t row)
 {
     const struct op_fetch *f = &job->op->fetch;
-    return f->row == ROW_FIRST      ? 0
+    return f->row == ROW_SEGMENT    ? (job->step->token[row] & TOKEN_SECOND) != 0
            : f->row == ROW_POSITION ? job->step->position[row] + f->offset
-                                    : job->step->token[row];
+                                    : job->step->token[row] & ~TOKEN_SECOND;
 }
 
 /* Body of a parallel loop over rows. */

@@ -2,6 +2,7 @@
 #include "decode/embed.h"
 
 #include "base/mem.h"
+#include "decode/pooled_head.h"
 
 struct embedding {
     struct text_batch batch; /* first */
@@ -11,16 +12,30 @@ struct embedding {
     struct embed_stats *stats;
     size_t hidden;
     double *sum;   /* [slots][hidden]: sum of hidden states, in order of tokens; or the one state */
-    float *result; /* [hidden] */
+    double *work;  /* [pooled_head_work()] */
+    float *result; /* [config_pooled_width()] */
     float *state;  /* [hidden]: of one token */
+    uint32_t *id;  /* [context]: of a pair's tokens, with their segments */
 };
+
+/* Scales result[n] to unit length. */
+static void to_unit_length(float *result, size_t n)
+{
+    double square = 0;
+    for (size_t i = 0; i < n; i++)
+        square += (double)result[i] * (double)result[i];
+    const double scale = square > 0 ? 1 / sqrt(square) : 0;
+    for (size_t i = 0; i < n; i++)
+        result[i] = (float)((double)result[i] * scale);
+}
 
 /* Delivers the slot's embedding, or the reason why there is none. */
 static int finish_embedding(struct text_batch *batch, struct text_slot *slot, const struct err *error,
                             struct err *err)
 {
     struct embedding *e = (struct embedding *)batch;
-    const double *sum = e->sum + slot->seq * e->hidden;
+    const struct config *config = &session_model(batch->session)->config;
+    double *sum = e->sum + slot->seq * e->hidden;
     double square = 0;
     struct err why;
     for (size_t i = 0; i < e->hidden; i++)
@@ -29,11 +44,15 @@ static int finish_embedding(struct text_batch *batch, struct text_slot *slot, co
         session_refuse_output(batch->session, "the model", "hidden states", &why);
         error = &why;
     }
-    const double scale = e->normalize               ? (square > 0 ? 1 / sqrt(square) : 0)
+    const bool dense = config_has_pooled_head(config);
+    const double scale = e->normalize && !dense     ? (square > 0 ? 1 / sqrt(square) : 0)
                          : e->pooling == EMBED_MEAN ? 1 / (double)size_max(slot->text.n, 1)
                                                     : 1;
     for (size_t i = 0; i < e->hidden; i++)
-        e->result[i] = (float)(sum[i] * scale);
+        sum[i] *= scale;
+    pooled_head_apply(session_model(batch->session), sum, e->work, e->result);
+    if (e->normalize && dense)
+        to_unit_length(e->result, config_pooled_width(config));
     text_batch_free_slot(batch, slot);
     e->stats->texts++;
     return e->callbacks->done(e->callbacks->arg, &slot->text, error ? NULL : e->result, error, err);
@@ -62,7 +81,14 @@ static size_t add_tokens(struct text_batch *batch, struct text_slot *slot, size_
     const size_t n = size_min(left, slot->text.n - slot->at);
     if (n < slot->text.n && config_is_encoder(&session_model(batch->session)->config))
         return 0; /* a later pass has room for the whole text */
-    slot->first_row = batch_add(batch->session, slot->seq, slot->text.id + slot->at, n);
+    const struct embedding *e = (struct embedding *)batch;
+    const uint32_t *id = slot->text.id + slot->at;
+    if (slot->text.second && session_model(batch->session)->config.token_types > 1) {
+        for (size_t i = 0; i < n; i++)
+            e->id[i] = id[i] | (slot->at + i >= slot->text.second ? TOKEN_SECOND : 0);
+        id = e->id;
+    }
+    slot->first_row = batch_add(batch->session, slot->seq, id, n);
     return n;
 }
 
@@ -132,16 +158,21 @@ int embed_texts(struct session *session, enum embed_pooling pooling, bool normal
         *tap = before;
         return -1;
     }
-    e.result = mem_alloc(hidden, sizeof *e.result);
+    const struct config *config = &session_model(session)->config;
+    e.result = mem_alloc(config_pooled_width(config), sizeof *e.result);
+    e.work = mem_alloc(pooled_head_work(config), sizeof *e.work);
+    e.id = mem_alloc(session_options(session)->context, sizeof *e.id);
     e.state = mem_alloc(hidden, sizeof *e.state);
     e.sum = mem_alloc(slots, hidden * sizeof *e.sum);
-    if (e.result && e.state && e.sum)
+    if (e.result && e.work && e.id && e.state && e.sum)
         rc = text_batch_run(&e.batch, err);
     else
         err_no_memory(err, "%zu embeddings of %zu elements", slots, hidden);
     forward_tap_close(session_pass(session), tap);
     *tap = before;
     free(e.sum);
+    free(e.work);
+    free(e.id);
     free(e.result);
     free(e.state);
     return rc;

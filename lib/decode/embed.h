@@ -1,4 +1,5 @@
-/* Embeddings of texts: hidden states after the final norm, pooled over a text's tokens. */
+/* Embeddings of texts: hidden states after the final norm, pooled over a text's tokens, and what the model's dense layers
+ * make of them (pooled_head.h); of a classifier, its scores. */
 #pragma once
 
 #include "decode/text_batch.h"
@@ -12,7 +13,7 @@ int embed_declared(const struct model *model, enum embed_pooling *pooling, struc
 
 struct embed_callbacks {
     text_next *next;
-    /* Takes embedding[hidden] of a text, valid during the call; or NULL and the reason. */
+    /* Takes embedding[config_pooled_width()] of a text, valid during the call; or NULL and the reason. */
     int (*done)(void *arg, const struct text_ids *text, const float *embedding, const struct err *error,
                 struct err *err);
     void *arg;

@@ -220,7 +220,7 @@ int score_ids(struct session *session, size_t stride, const uint32_t *id, size_t
               void *arg, const volatile sig_atomic_t *interrupted, struct score_stats *stats,
               struct err *err)
 {
-    struct one_text one = {{{id, n, NULL, NULL}, false}, token, arg, interrupted};
+    struct one_text one = {{{.id = id, .n = n}, false}, token, arg, interrupted};
     const struct score_callbacks callbacks = {text_once_next, take_one, end_one, &one};
     return score_texts(session, stride, &callbacks, interrupted, stats, err);
 }

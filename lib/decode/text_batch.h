@@ -12,6 +12,7 @@ struct text_ids {
     size_t n;
     void *user;
     const volatile sig_atomic_t *cancelled; /* NULL, or once not 0, the text ends without a result */
+    size_t second; /* of a pair: index of the second text's first token; 0: it is none */
 };
 
 /* Sets *text to the next text; returns the same values as gen_callbacks.next(). */

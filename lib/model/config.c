@@ -17,6 +17,7 @@ static const char *const router_names[] = {"softmax",      "topk_softmax", "sigm
 static const char *const router_group_names[] = {"max", "top2", NULL};
 static const char *const fusion_names[] = {"project", "attention", NULL};
 static const char *const pooling_names[] = {"none", "mean", "last", "cls", "unsupported", NULL};
+static const char *const pooled_names[] = {"none", "tanh", "gelu", "relu", NULL};
 static const char *const bool_names[] = {"false", "true", NULL};
 
 /* Canonical names first, then the spellings of other tools; the alias arrays have enum values. */
@@ -215,6 +216,14 @@ static const struct key {
     {"no_head", BOOL, AT(no_head), 0, 0, bool_names, NULL, "false"},
     {"pooling", CHOICE, AT(pooling), 0, 0, pooling_names, NULL, "none"},
     {"embed_normalize", BOOL, AT(embed_normalize), 0, 0, bool_names, NULL, "true"},
+    {"pooled_dense", SIZE, AT(pooled_dense), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"pooled_out", SIZE, AT(pooled_out), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"pooled_activation", CHOICE, AT(pooled_activation), 0, 0, pooled_names, NULL, "none"},
+    {"pooled_norm", BOOL, AT(pooled_norm), 0, 0, bool_names, NULL, "false"},
+    {"pooled_bias", BOOL, AT(pooled_bias), 0, 0, bool_names, NULL, "false"},
+    {"pooled_out_bias", BOOL, AT(pooled_out_bias), 0, 0, bool_names, NULL, "false"},
+    {"scores", BOOL, AT(scores), 0, 0, bool_names, NULL, "false"},
+    {"pair_gap", SIZE, AT(pair_gap), 0, 4, NULL, NULL, "0"},
 };
 
 static void *field(struct config_text *text, const struct key *key) { return (char *)text + key->at; }
@@ -494,13 +503,17 @@ int config_get(const struct config *config, const char *name, struct buf *value,
     return rc;
 }
 
-int config_pooling(const char *name)
+static int choice_of(const char *const *names, const char *name, int otherwise)
 {
-    for (int i = 0; pooling_names[i]; i++)
-        if (strcmp(pooling_names[i], name) == 0)
+    for (int i = 0; name && names[i]; i++)
+        if (strcmp(names[i], name) == 0)
             return i;
-    return POOLING_UNSUPPORTED;
+    return otherwise;
 }
+
+int config_pooling(const char *name) { return choice_of(pooling_names, name, POOLING_UNSUPPORTED); }
+
+int config_pooled_activation(const char *name) { return choice_of(pooled_names, name, POOLED_PLAIN); }
 
 bool config_has_key(const char *name)
 {

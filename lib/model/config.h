@@ -23,6 +23,9 @@ enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_EACH };
  * POOLING_UNSUPPORTED, it says something else. */
 enum pooling { POOLING_NONE, POOLING_MEAN, POOLING_LAST, POOLING_CLS, POOLING_UNSUPPORTED };
 
+/* What follows the first dense layer after pooling. */
+enum pooled_activation { POOLED_PLAIN, POOLED_TANH, POOLED_GELU, POOLED_RELU };
+
 enum { MAX_EOS = 8, MAX_FEATURES = 16, MAX_LAYERS = 1024 };
 
 struct config_keys;
@@ -46,7 +49,8 @@ struct config {
     int norm, norm_place, qk_norm, block, position;
     bool target_embed, target_head; /* a draft head uses the target's embedding, or LM head */
     bool embed_norm;                /* norm after the embedding */
-    size_t token_types;      /* rows of a table whose first one is added to every embedding; 0: none */
+    size_t
+        token_types; /* rows of a table; that of a token's segment is added to its embedding; 0: none */
     bool norm_affine;        /* norms have gain (and bias) */
     bool no_norm_bias;       /* LayerNorm has no bias */
     bool qk_norm_after_rope; /* else before */
@@ -58,6 +62,12 @@ struct config {
     bool no_head;   /* there is no LM head: the model is for embeddings */
     int pooling;
     bool embed_normalize; /* embeddings have unit length */
+    /* Dense layers after pooling (decode/pooled_head.h), their outputs, 0: there is none; scores: the outputs are those
+     * of a classifier */
+    size_t pooled_dense, pooled_out;
+    int pooled_activation;
+    bool pooled_norm, pooled_bias, pooled_out_bias, scores;
+    size_t pair_gap; /* separators between both texts of a pair beyond the one that ends each */
     double norm_eps;
     /* Factors of token embeddings, of what a sublayer adds to x, and of logits; 0 means 1 */
     double embed_scale, residual_scale, logit_scale;
@@ -116,6 +126,18 @@ struct kv_shape config_kv_shape(const struct config *config, size_t max_rows,
 
 /* True for an encoder, whose tokens attend to later ones, too, so that a text is computed in one pass. */
 static inline bool config_is_encoder(const struct config *c) { return c->plan[0].ahead > 0; }
+
+/* True if dense layers follow pooling. */
+static inline bool config_has_pooled_head(const struct config *c)
+{
+    return c->pooled_dense || c->pooled_out;
+}
+
+/* Elements of an embedding, or scores of a classifier. */
+static inline size_t config_pooled_width(const struct config *c)
+{
+    return c->pooled_out ? c->pooled_out : c->pooled_dense ? c->pooled_dense : c->hidden;
+}
 
 /* True for a draft head, which only computes drafts for a target model. */
 static inline bool config_is_draft_head(const struct config *c) { return c->draft->features > 0; }
@@ -227,3 +249,6 @@ int config_get(const struct config *config, const char *name, struct buf *value,
 
 /* The enum pooling of a name; POOLING_UNSUPPORTED: it is none. */
 int config_pooling(const char *name);
+
+/* The enum pooled_activation of a name; POOLED_PLAIN: it is none. */
+int config_pooled_activation(const char *name);

@@ -98,7 +98,7 @@ void embedding(struct builder *b)
         op_fetch(b, x, &w->embed, c->embed_scale);
     }
     if (c->token_types)
-        add_row(b, &w->token_type, ROW_FIRST, 0);
+        add_row(b, &w->token_type, ROW_SEGMENT, 0);
     if (c->position == POSITION_LEARNED)
         add_row(b, &w->position, ROW_POSITION, c->position_offset);
     if (c->embed_norm)

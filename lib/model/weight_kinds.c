@@ -48,6 +48,9 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_CONV_WEIGHT: return config->recurrent->conv_kernel * config_conv_width(config);
     case DIM_POSITIONS: return config->context + config->position_offset;
     case DIM_TOKEN_TYPES: return config->token_types;
+    case DIM_POOLED: return config->pooled_dense;
+    case DIM_POOLED_IN: return config->pooled_dense ? config->pooled_dense : config->hidden;
+    case DIM_POOLED_OUT: return config->pooled_out;
     }
     return 1;
 }
@@ -68,6 +71,11 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(PROJECTED, c->embed != c->hidden)                                                                \
     X(EMBED_NORM, c->embed_norm)                                                                       \
     X(FINAL_NORM, c->final_norm)                                                                       \
+    X(POOLED, c->pooled_dense > 0)                                                                     \
+    X(POOLED_BIAS, c->pooled_bias)                                                                     \
+    X(POOLED_NORM, c->pooled_norm)                                                                     \
+    X(POOLED_OUT, c->pooled_out > 0)                                                                   \
+    X(POOLED_OUT_BIAS, c->pooled_out_bias)                                                             \
     X(INPUTS, c->layer_input > 0)                                                                      \
     X(GAIN, learned)                                                                                   \
     X(BIAS, c->norm == NORM_LAYER && learned && !c->no_norm_bias)                                      \
@@ -228,6 +236,12 @@ const struct weight_kind weight_kinds[] = {
     {"final_norm.weight",          DIM_HIDDEN,       DIM_NONE,        {FINAL_NORM, GAIN},        FILL_ONE,    IN_WEIGHTS(final_norm.gain)},
     {"final_norm.bias",            DIM_HIDDEN,       DIM_NONE,        {FINAL_NORM, BIAS},        FILL_ZERO,   IN_WEIGHTS(final_norm.bias)},
     {"project_out.weight",         DIM_EMBED,        DIM_HIDDEN,      {PROJECTED},               FILL_RANDOM, IN_WEIGHTS(project_out.weight)},
+    {"pooled_dense.weight",        DIM_POOLED,       DIM_HIDDEN,      {POOLED},                  FILL_RANDOM, IN_WEIGHTS(pooled_dense.weight)},
+    {"pooled_dense.bias",          DIM_POOLED,       DIM_NONE,        {POOLED, POOLED_BIAS},     FILL_ZERO,   IN_WEIGHTS(pooled_dense.bias)},
+    {"pooled_norm.weight",         DIM_POOLED,       DIM_NONE,        {POOLED, POOLED_NORM},     FILL_ONE,    IN_WEIGHTS(pooled_norm.gain)},
+    {"pooled_norm.bias",           DIM_POOLED,       DIM_NONE,        {POOLED, POOLED_NORM, BIAS}, FILL_ZERO, IN_WEIGHTS(pooled_norm.bias)},
+    {"pooled_out.weight",          DIM_POOLED_OUT,   DIM_POOLED_IN,   {POOLED_OUT},              FILL_RANDOM, IN_WEIGHTS(pooled_out.weight)},
+    {"pooled_out.bias",            DIM_POOLED_OUT,   DIM_NONE,        {POOLED_OUT, POOLED_OUT_BIAS}, FILL_ZERO, IN_WEIGHTS(pooled_out.bias)},
     {"head.weight",                DIM_VOCAB,        DIM_EMBED,       {OWN_HEAD},                FILL_RANDOM, IN_WEIGHTS(head.weight)},
     {"head.bias",                  DIM_VOCAB,        DIM_NONE,        {BIAS_HEAD},               FILL_ZERO,   IN_WEIGHTS(head.bias)},
     {"draft_offset",               DIM_VOCAB,        DIM_NONE,        {DRAFT_MAP},                     FILL_IDS,    IN_WEIGHTS(draft_offset)},
@@ -287,14 +301,19 @@ size_t weight_kind_shape(const struct weight_kind *kind, const struct config *co
     return n;
 }
 
-bool weight_kind_is_router(const struct weight_kind *kind)
+static bool after_pooling(const struct weight_kind *kind)
 {
-    return strcmp(kind->name, "layer.router.weight") == 0;
+    return strncmp(kind->name, "pooled_", strlen("pooled_")) == 0;
+}
+
+bool weight_kind_stays_wide(const struct weight_kind *kind)
+{
+    return strcmp(kind->name, "layer.router.weight") == 0 || after_pooling(kind);
 }
 
 enum dtype weight_kind_type(const struct weight_kind *kind, enum dtype type)
 {
-    const bool plain = weight_kind_is_router(kind) && dtype_is_quantized(type);
+    const bool plain = weight_kind_stays_wide(kind) && dtype_is_quantized(type);
     return kind->in == DIM_NONE ? DTYPE_F32 : plain ? DTYPE_BF16 : type;
 }
 
@@ -325,7 +344,8 @@ bool weight_kind_looked_up(const struct weight_kind *kind, const struct config *
 enum layout weight_kind_layout(const struct weight_kind *kind, const struct config *config,
                                enum dtype type)
 {
-    const bool rows = weight_kind_looked_up(kind, config) && !dtype_is_quantized(type);
+    const bool rows =
+        (weight_kind_looked_up(kind, config) || after_pooling(kind)) && !dtype_is_quantized(type);
     return kind->in == DIM_NONE || rows ? LAYOUT_ROWS : LAYOUT_PACKED;
 }
 

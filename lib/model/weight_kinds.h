@@ -38,6 +38,9 @@ enum dim {
     DIM_CONV_WEIGHT,  /* [conv_kernel][channels] */
     DIM_POSITIONS,    /* context + position_offset */
     DIM_TOKEN_TYPES,
+    DIM_POOLED,    /* outputs of the first dense layer after pooling */
+    DIM_POOLED_IN, /* inputs of the second */
+    DIM_POOLED_OUT,
     DIM_LAYER_INPUT,  /* inputs of a layer of its own */
     DIM_LAYER_INPUTS, /* the same of all layers */
     DIM_ONE
@@ -81,8 +84,9 @@ size_t weight_kind_stack(const struct weight_kind *kind, const struct config *co
  * returns the number of dimensions. */
 size_t weight_kind_shape(const struct weight_kind *kind, const struct config *config, size_t shape[4]);
 
-/* True for weights that are never quantised, unless the user asks for it by name. */
-bool weight_kind_is_router(const struct weight_kind *kind);
+/* True for weights that are never quantised, unless the user asks for it by name: routers, and dense layers after
+ * pooling. */
+bool weight_kind_stays_wide(const struct weight_kind *kind);
 
 /* The type of these weights in a model of matrices of type `type`. */
 enum dtype weight_kind_type(const struct weight_kind *kind, enum dtype type);

@@ -74,7 +74,10 @@ struct weights {
     const float *mask_feature; /* [features * feature_hidden]: of mask tokens; NULL: not parallel */
     const float *draft_offset; /* [vocab] target's id minus the index of the logit; NULL: 0 */
     struct norm_weights embed_norm, final_norm;
-    struct linear head; /* [vocab][embed]; the same data as `embed` if tied */
+    /* Dense layers after pooling: [pooled_dense][hidden], [pooled_out][pooled_dense or hidden] */
+    struct linear pooled_dense, pooled_out;
+    struct norm_weights pooled_norm; /* [pooled_dense] */
+    struct linear head;              /* [vocab][embed]; the same data as `embed` if tied */
     struct layer *layer;
 };
 

@@ -460,7 +460,7 @@ static int list_matrices(struct search_run *run, struct err *err)
         for (size_t layer = 0; layer < weight_kind_copies(&weight_kinds[i], &model->config); layer++) {
             const struct weight_kind *kind = &weight_kinds[i];
             if (kind->in == DIM_NONE || !weight_kind_has(kind, &model->config, layer) ||
-                weight_kind_is_router(kind) || weight_kind_looked_up(kind, &model->config) ||
+                weight_kind_stays_wide(kind) || weight_kind_looked_up(kind, &model->config) ||
                 (model->config.tied_head && strcmp(kind->name, "head.weight") == 0))
                 continue;
             if (mem_grow(&run->matrix, &cap, run->n, sizeof *run->matrix, err) < 0)

@@ -195,6 +195,7 @@ def _load() -> ctypes.CDLL:
         "bmc_model_vocab": (c_size_t, [c_void_p]),
         "bmc_model_context": (c_size_t, [c_void_p]),
         "bmc_model_hidden": (c_size_t, [c_void_p]),
+        "bmc_model_embedding": (c_size_t, [c_void_p]),
         "bmc_model_lora": (c_size_t, [c_void_p]),
         "bmc_set_lora": (c_int, [c_void_p, c_size_t, POINTER(c_float), c_size_t, error]),
         "bmc_is_eog": (c_int, [c_void_p, c_uint32]),
@@ -219,6 +220,7 @@ def _load() -> ctypes.CDLL:
         "bmc_chat_render": (c_int, [c_void_p, c_char_p, ids_out, size_out, POINTER(c_void_p), error]),
         "bmc_score": (c_int, [c_void_p, ids, c_size_t, POINTER(c_double), error]),
         "bmc_embed": (c_int, [c_void_p, ids, c_size_t, c_int, c_int, POINTER(c_float), error]),
+        "bmc_rerank": (c_int, [c_void_p, c_char_p, c_char_p, c_size_t, c_char_p, c_size_t, POINTER(c_double), error]),
         "bmc_save": (c_int, [c_void_p, c_size_t, c_char_p, error]),
         "bmc_load": (c_int, [c_void_p, c_size_t, c_char_p, error]),
     }
@@ -547,6 +549,7 @@ class Model(_Handle):
         self.vocab: int = _lib.bmc_model_vocab(self._handle)
         self.context: int = _lib.bmc_model_context(self._handle)
         self.hidden: int = _lib.bmc_model_hidden(self._handle)
+        self.embedding: int = _lib.bmc_model_embedding(self._handle)
         self.lora: int = _lib.bmc_model_lora(self._handle)
 
     def close(self) -> None:
@@ -676,6 +679,10 @@ class Model(_Handle):
     def embed(self, text: Prompt, pooling: str = "model", normalize: bool = True) -> Any:
         """The pooled hidden states of a text: mean, last or first, by default as the model declares, or their mean."""
         return self.session.embed(text, pooling, normalize)
+
+    def rerank(self, query: str, documents: Sequence[str], instruction: Optional[str] = None) -> List[float]:
+        """The relevance of each document for a query, from 0 to 1, see Session.rerank()."""
+        return self.session.rerank(query, documents, instruction)
 
 
 def _caught(session: Optional["Session"], function: Optional[Callable[..., Any]], *arguments: Any) -> int:
@@ -946,9 +953,18 @@ class Session(_Handle):
         ids, poolings = self._ids_of(text), {"mean": 0, "last": 1, "first": 2, "model": 3}
         if pooling not in poolings:
             raise ValueError(f"there is no pooling {pooling!r}: use mean, last, first or model")
-        embedding = (c_float * self.model.hidden)()
+        embedding = (c_float * self.model.embedding)()
         self._compute(_lib.bmc_embed, ids, len(ids), poolings[pooling], bool(normalize), embedding)
         return _numbers(embedding)
+
+    def rerank(self, query: str, documents: Sequence[str], instruction: Optional[str] = None) -> List[float]:
+        """The relevance of each document for a query, from 0 to 1: by a cross-encoder, or a language model such as Qwen3-Reranker. Empties sequence 0."""
+        scores, score, asked = [], c_double(), query.encode()
+        for document in documents:
+            text = document.encode()
+            self._compute(_lib.bmc_rerank, instruction.encode() if instruction else None, asked, len(asked), text, len(text), byref(score))
+            scores.append(score.value)
+        return scores
 
     def eval(self, ids: Sequence[int], sequence: int = 0, outputs: int = 1, hidden: bool = False) -> Any:
         """Appends tokens to a sequence; returns the logits that follow the last `outputs` of them, one row for

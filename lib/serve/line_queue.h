@@ -6,12 +6,13 @@
 #include "serve/openai.h"
 #include "serve/serve.h"
 
-/* One of the answers to a request, or one of its texts to be scored or embedded. */
+/* One of the answers to a request, or one of its texts to be scored, embedded or reranked. */
 struct choice {
     struct request_line *line;
     size_t index;
     struct gen_request gen;
     struct ids ids;          /* token ids: prompt, then generated */
+    size_t second;           /* of a pair to be reranked: struct text_ids */
     json_t *result;          /* once it has ended with at least one token */
     struct openai_said said; /* of chats whose answers are divided */
     struct tool_answer parts;

@@ -1,4 +1,4 @@
-/* Scores or embeds texts that are read line by line. */
+/* Scores, embeds or reranks texts that are read line by line. */
 #include "serve/text_lines.h"
 
 #include "report/table.h"
@@ -8,21 +8,25 @@
 
 /* ---- reading ---- */
 
-static int check_members(const json_t *root, foreign_members *ignored, struct err *err)
+static const char *const text_members[] = {
+    "id", "prompt", "text", "input", "ids", "parse_special", "encoding_format", "dimensions"};
+static const char *const rerank_members[] = {
+    "id", "query", "documents", "top_n", "return_documents", "instruction"};
+
+static int check_members(const json_t *root, const char *const *known, size_t n_known,
+                         foreign_members *ignored, struct err *err)
 {
-    static const char *const known[] = {"id",    "prompt",          "text",      "ids", "parse_special",
-                                        "input", "encoding_format", "dimensions"};
     const char *name;
     json_t *value;
     bool openai;
     json_object_foreach((json_t *)(uintptr_t)root, name, value)
     {
         size_t i = 0;
-        while (i < ARRAY_LEN(known) && strcmp(name, known[i]) != 0)
+        while (i < n_known && strcmp(name, known[i]) != 0)
             i++;
-        const int found = i < ARRAY_LEN(known) ? 1 : foreign_member(name, value, ignored, &openai, err);
+        const int found = i < n_known ? 1 : foreign_member(name, value, ignored, &openai, err);
         if (found <= 0)
-            return found < 0 ? -1 : request_unknown(name, known, ARRAY_LEN(known), err);
+            return found < 0 ? -1 : request_unknown(name, known, n_known, err);
     }
     return 0;
 }
@@ -83,14 +87,63 @@ static int check_embeddings(const struct text_lines *job, const json_t *root, bo
                             struct err *err)
 {
     const json_t *format = given_member(root, "encoding_format"), *n = given_member(root, "dimensions");
-    const size_t hidden = session_model(job->session)->config.hidden;
+    const size_t width = config_pooled_width(&session_model(job->session)->config);
     const char *name = format ? json_string_value(format) : "float";
     *base64 = name && strcmp(name, "base64") == 0;
     if (!name || (!*base64 && strcmp(name, "float") != 0))
         return err_set(err, "\"encoding_format\" is neither \"float\" nor \"base64\"");
-    return !n || (json_is_integer(n) && json_integer_value(n) == (json_int_t)hidden)
+    return !n || (json_is_integer(n) && json_integer_value(n) == (json_int_t)width)
                ? 0
-               : err_set(err, "\"dimensions\": embeddings of this model have %zu", hidden);
+               : err_set(err, "\"dimensions\": embeddings of this model have %zu", width);
+}
+
+/* The text of a document: a string, or the member "text" of an object; NULL: neither. */
+static const json_t *document_text(const json_t *document)
+{
+    const json_t *text = json_is_object(document) ? json_object_get(document, "text") : document;
+    return json_is_string(text) ? text : NULL;
+}
+
+static struct slice slice_of(const json_t *text)
+{
+    return (struct slice){json_string_value(text), json_string_length(text)};
+}
+
+/* Reads a query and documents: a pair for each of these. */
+static int read_pairs(const struct text_lines *job, struct request_line *line, const json_t *root,
+                      struct err *err)
+{
+    const json_t *query = given_member(root, "query"), *documents = given_member(root, "documents"),
+                 *top_n = given_member(root, "top_n"), *instruction = given_member(root, "instruction"),
+                 *back = given_member(root, "return_documents"), *document;
+    const struct slice none = {"", 0};
+    size_t i;
+    if (!json_is_string(query) || !json_is_array(documents) || !json_array_size(documents))
+        return err_set(err, "\"query\", a string, and \"documents\", a list of texts, are expected");
+    if (json_array_size(documents) > MOST_INPUTS)
+        return err_set(err, "\"documents\" has %zu texts, more than %d", json_array_size(documents),
+                       (int)MOST_INPUTS);
+    if (top_n && (!json_is_integer(top_n) || json_integer_value(top_n) < 1))
+        return err_set(err, "\"top_n\" is not an integer from 1");
+    if (instruction && !json_is_string(instruction))
+        return err_set(err, "\"instruction\" is %s, a string is expected", json_type_name(instruction));
+    if (back && !json_is_boolean(back))
+        return err_set(err, "\"return_documents\" is %s, true or false is expected",
+                       json_type_name(back));
+    json_array_foreach(documents, i, document)
+    {
+        const json_t *text = document_text(document);
+        struct ids *ids = text ? add_text(line, err) : NULL;
+        if (!text)
+            return err_set(err, "document %zu is %s, a string or an object with \"text\" is expected",
+                           i, json_type_name(document));
+        if (!ids)
+            return -1;
+        if (rerank_encode(job->reranker, instruction ? slice_of(instruction) : none, slice_of(query),
+                          slice_of(text), ids, &line->choice[i].second, err) < 0)
+            return err_prefix(err, "document %zu", i);
+    }
+    return 0;
 }
 
 /* Reads the text of a line that is JSON, or several. */
@@ -99,18 +152,23 @@ static int parse_line(const struct line_queue *queue, struct request_line *line,
 {
     const struct text_lines *job = queue->job;
     const json_t *root;
+    const char *const *known = job->reranker ? rerank_members : text_members;
+    const size_t n_known = job->reranker ? ARRAY_LEN(rerank_members) : ARRAY_LEN(text_members);
     const int rc =
         request_parse(&line->request, input->json, input->len, job->lenient ? REQUEST_LENIENT : 0, err);
     line->batch = line->request.batch && job->serve;
     if (line->request.batch && !job->serve)
-        return err_set(err, "is a line of a batch, of which none are scored");
+        return err_set(err, "is a line of a batch, of which none are scored or reranked");
     if (line->request.id && !(line->id = request_format_id(line->request.id, err)))
         return -1;
     root = line->request.root;
-    if (rc < 0 || (!job->lenient && check_members(root, &line->request.ignored, err) < 0))
+    if (rc < 0 ||
+        (!job->lenient && check_members(root, known, n_known, &line->request.ignored, err) < 0))
         return -1;
     if (job->io->ignored)
         *job->io->ignored |= line->request.ignored;
+    if (job->reranker)
+        return read_pairs(job, line, root, err);
     const json_t *text = given_member(root, "text"), *prompt = given_member(root, "prompt"),
                  *ids = given_member(root, "ids"), *several = given_member(root, "input"),
                  *special = given_member(root, "parse_special");
@@ -157,7 +215,11 @@ static int next_text(void *arg, bool wait, struct text_ids *text, struct err *er
     if (got != GEN_REQUEST)
         return got;
     struct choice *choice = &line->choice[line->n_started++];
-    *text = (struct text_ids){choice->ids.id, choice->ids.len, choice, line->cancelled_by};
+    *text = (struct text_ids){.id = choice->ids.id,
+                              .n = choice->ids.len,
+                              .user = choice,
+                              .cancelled = line->cancelled_by,
+                              .second = choice->second};
     line_queue_set_waiting(queue, line, line->n_started < line->n_choices);
     return GEN_REQUEST;
 }
@@ -286,7 +348,8 @@ static json_t *embedding_json(const struct line_queue *queue, const struct reque
     int rc = 0;
     if (embedding)
         rc = json_put(object, "embedding",
-                      json_floats(embedding, session_model(job->session)->config.hidden), err);
+                      json_floats(embedding, config_pooled_width(&session_model(job->session)->config)),
+                      err);
     if (rc == 0)
         rc = json_put(object, "error", error ? line_error(line->number, error) : json_null(), err);
     return json_or_null(object, rc, err);
@@ -329,8 +392,9 @@ static int take_embedding(void *arg, const struct text_ids *text, const float *e
         return put_result(queue, line, embedding_json(queue, line, embedding, error, err),
                           error != NULL, err);
     if (embedding &&
-        !(choice->result = openai_embedding(
-              choice->index, embedding, session_model(job->session)->config.hidden, line->base64, err)))
+        !(choice->result = openai_embedding(choice->index, embedding,
+                                            config_pooled_width(&session_model(job->session)->config),
+                                            line->base64, err)))
         return -1;
     if (!embedding && !line->n_failed++)
         line->failure = *error;
@@ -350,4 +414,98 @@ int text_lines_embed(const struct text_lines *job, struct embed_stats *stats, st
                      embed_texts(job->session, job->pooling, job->normalize, &callbacks,
                                  job->interrupted, stats, err),
                      err);
+}
+
+/* ---- reranking ---- */
+
+static double score_of(const json_t *result)
+{
+    return json_real_value(json_object_get(result, "score"));
+}
+
+/* Descending scores; of equal ones, ascending indices. */
+static int by_score(const void *a, const void *b)
+{
+    const struct choice *x = *(struct choice *const *)a, *y = *(struct choice *const *)b;
+    const double left = score_of(x->result), right = score_of(y->result);
+    return left > right ? -1 : left < right ? 1 : x->index < y->index ? -1 : 1;
+}
+
+/* The results of a line whose pairs have all been scored, the most relevant documents first. */
+static json_t *ranked(struct request_line *line, struct err *err)
+{
+    const json_t *root = line->request.root, *top_n = given_member(root, "top_n");
+    const size_t most =
+        top_n ? size_min((size_t)json_integer_value(top_n), line->n_choices) : line->n_choices;
+    AUTO(free_auto) struct choice **order = mem_alloc(line->n_choices, sizeof *order);
+    json_t *list = json_array();
+    int rc = order ? 0 : err_no_memory(err, "%zu results", line->n_choices);
+    for (size_t i = 0; i < line->n_choices && rc == 0; i++)
+        order[i] = &line->choice[i];
+    if (rc == 0)
+        qsort(order, line->n_choices, sizeof(*order), by_score);
+    for (size_t i = 0; i < most && rc == 0; i++) {
+        json_t *result = order[i]->result;
+        if (json_is_true(given_member(root, "return_documents")))
+            rc = json_put(
+                result, "document",
+                json_incref(json_array_get(json_object_get(root, "documents"), order[i]->index)), err);
+        if (rc == 0)
+            rc = json_push(list, json_incref(result), err);
+    }
+    return json_or_null(list, rc, err);
+}
+
+static json_t *reranking_json(struct request_line *line, const struct err *error, struct err *err)
+{
+    json_t *object =
+        json_pack("{s:I, s:I}", "index", (json_int_t)line->index, "tokens", (json_int_t)line->n_prompt);
+    int rc = error ? 0 : json_put(object, "results", ranked(line, err), err);
+    if (rc == 0)
+        rc = json_put(object, "error", error ? line_error(line->number, error) : json_null(), err);
+    return json_or_null(object, rc, err);
+}
+
+static int rerank_failure(const struct line_queue *queue, const struct request_line *line,
+                          const struct err *why, struct buf *text, struct err *err)
+{
+    (void)queue;
+    return add_result(line, reranking_json((struct request_line *)(uintptr_t)line, why, err), text,
+                      err);
+}
+
+static int take_relevance(void *arg, const struct text_ids *text, const struct rerank_score *score,
+                          const struct err *error, struct err *err)
+{
+    struct line_queue *queue = arg;
+    const struct text_lines *job = queue->job;
+    struct choice *choice = text->user;
+    struct request_line *line = choice->line;
+    if (score &&
+        !(choice->result = json_or_null(json_pack("{s:I, s:f, s:f}", "index", (json_int_t)choice->index,
+                                                  "score", score->score, "logit", score->logit),
+                                        0, err)))
+        return -1;
+    if (!score && !line->n_failed++) {
+        line->failure = *error;
+        err_prefix(&line->failure, "document %zu", choice->index);
+    }
+    line->n_prompt += text->n;
+    if (++line->n_ended < line->n_choices)
+        return 0;
+    if (put_result(queue, line, reranking_json(line, line->n_failed ? &line->failure : NULL, err),
+                   line->n_failed > 0, err) < 0)
+        return -1;
+    job->progress(job->arg);
+    return 0;
+}
+
+int text_lines_rerank(const struct text_lines *job, struct embed_stats *stats, struct err *err)
+{
+    struct line_queue queue = {
+        .io = job->io, .prepare = read_text, .failure = rerank_failure, .job = (void *)(uintptr_t)job};
+    const struct rerank_callbacks callbacks = {next_text, take_relevance, &queue};
+    return end_lines(
+        &queue, rerank_texts(job->reranker, job->session, &callbacks, job->interrupted, stats, err),
+        err);
 }

@@ -1,10 +1,11 @@
-/* Texts that are read line by line, plain or as JSON, and scored or embedded: each gets a result line.
+/* Texts that are read line by line, plain or as JSON, and scored, embedded or reranked: each gets a result line.
  * Lines of JSON are objects with one of the fields text, prompt and ids, and optionally id and parse_special; of embeddings
- * in OpenAI's form also with input. */
+ * in OpenAI's form also with input. Those to be reranked have query, documents (texts, or objects with text), and
+ * optionally id, top_n, return_documents and instruction, as the requests of Cohere's and Jina's servers. */
 #pragma once
 
 #include "base/json.h"
-#include "decode/embed.h"
+#include "decode/rerank.h"
 #include "decode/score.h"
 #include "serve/serve.h"
 
@@ -25,11 +26,15 @@ struct text_lines {
     struct serve *serve; /* for results in OpenAI's form, if its options say so */
     enum embed_pooling pooling;
     bool normalize;
+    /* of reranking: */
+    const struct reranker *reranker;
 };
 
-/* Score or embed all lines of the input. If the run fails, lines in flight get a result with the reason. */
+/* Score, embed or rerank all lines of the input. If the run fails, lines in flight get a result with the reason. */
 int text_lines_score(const struct text_lines *job, struct score_stats *stats, struct err *err) MUST_USE;
 int text_lines_embed(const struct text_lines *job, struct embed_stats *stats, struct err *err) MUST_USE;
+int text_lines_rerank(const struct text_lines *job, struct embed_stats *stats,
+                      struct err *err) MUST_USE;
 
 /* Adds the fields "tokens", "mean_logprob" and "perplexity" to an object. A perplexity that
  * overflows is null, as JSON has no infinity, or "inf" with `as_text`. */

@@ -172,7 +172,8 @@ line 6: the text has 46 tokens, the context ho
     done <<'END'
 Transformer Pooling|{"pooling_mode_weightedmean_tokens": true}|weightedmean
 Transformer Pooling|{"pooling_mode_cls_token": true, "pooling_mode_max_tokens": true}|more than one mode of pooling
-Transformer Pooling Dense Normalize|{"pooling_mode_mean_tokens": true}|sentence_transformers.models.Dense
+Transformer Pooling LayerNorm Normalize|{"pooling_mode_mean_tokens": true}|sentence_transformers.models.LayerNorm
+Transformer Pooling Dense Normalize|{"pooling_mode_mean_tokens": true}|a dense layer that cannot be read, a third one, or its activation
 END
     expect_error 1 'a.bmc: declares a pooling that is not supported; choose one with --pooling' bmc-gen -m a.bmc --embed -p x
     ok bmc-gen -q -m a.bmc --embed -p x --pooling mean

@@ -64,7 +64,68 @@ static const char *pooling_of(const json_t *config, const char **what)
 static bool is_known_module(const char *type)
 {
     return text_ends(type, ".Transformer") || text_ends(type, ".Pooling") ||
-           text_ends(type, ".Normalize");
+           text_ends(type, ".Normalize") || text_ends(type, ".Dense");
+}
+
+/* ---- dense layers after pooling, in folders of their own: their tensors are called as in GGUF files ---- */
+
+enum { DENSE_MODULES = 2 };
+
+static const char *const dense_names[DENSE_MODULES][2] = {{"dense_2.bias", "dense_2.weight"},
+                                                          {"dense_3.bias", "dense_3.weight"}};
+
+/* The folder of the nth dense module; NULL: there is none. */
+static const char *find_dense(const json_t *modules, size_t nth)
+{
+    const json_t *module;
+    size_t i;
+    json_array_foreach(modules, i, module)
+    {
+        const char *type = json_string_value(json_object_get(module, "type"));
+        if (type && text_ends(type, ".Dense") && nth-- == 0)
+            return json_string_value(json_object_get(module, "path"));
+    }
+    return NULL;
+}
+
+static bool is_name_of_file(const char *name)
+{
+    return name && *name && !strchr(name, '/') && strcmp(name, "..") != 0 && strcmp(name, ".") != 0;
+}
+
+/* The name of an activation of a dense module; NULL: not supported. */
+static const char *dense_activation(const json_t *config)
+{
+    static const char *const known[][2] = {
+        {".Identity", "none"}, {".Tanh", "tanh"}, {".GELU", "gelu"}, {".ReLU", "relu"}};
+    const char *function = json_string_value(json_object_get(config, "activation_function"));
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (text_ends(function ? function : ".Tanh", known[i][0]))
+            return known[i][1];
+    return NULL;
+}
+
+/* Adds "dense", the number of dense modules, and "dense_activation", that of the first; *other: what is not supported. */
+static int put_dense(json_t *json, const char *path, const json_t *modules, const char **other,
+                     struct err *err)
+{
+    const char *folder;
+    size_t n = 0;
+    int rc = 0;
+    for (; rc == 0 && (folder = find_dense(modules, n)); n++) {
+        json_t *config = NULL;
+        char name[256];
+        snprintf(name, sizeof name, "%.200s/config.json", folder);
+        if (is_name_of_file(folder))
+            rc = read_json(&config, path, name, err);
+        const char *act = config ? dense_activation(config) : NULL;
+        if (!act || n >= DENSE_MODULES || (n && strcmp(act, "none") != 0))
+            *other = "a dense layer that cannot be read, a third one, or its activation";
+        if (rc == 0 && act && n == 0)
+            rc = json_put(json, "dense_activation", json_string(act), err);
+        json_decref(config);
+    }
+    return rc == 0 && n && !*other ? json_put(json, "dense", json_integer((json_int_t)n), err) : rc;
 }
 
 /* The name of the folder of the pooling module; also of one that is not listed. */
@@ -122,12 +183,13 @@ static int describe_pooling(json_t **json, const char *path, const json_t *modul
     if (!config)
         what = "its pooling module cannot be read";
     json_decref(config);
-    json_t *made = json_pack("{s:s, s:b, s:s*}", "pooling", pooling && !other ? pooling : "unsupported",
-                             "normalize", normalize, "unsupported",
-                             other     ? other
-                             : pooling ? NULL
-                                       : what);
-    *json = json_or_null(made, made ? put_prompts(made, path, err) : 0, err);
+    json_t *made = json_pack("{s:b}", "normalize", normalize);
+    int rc = made ? put_dense(made, path, modules, &other, err) : 0;
+    if (rc == 0 && made)
+        rc = json_put(made, "pooling", json_string(pooling && !other ? pooling : "unsupported"), err);
+    if (rc == 0 && made && (other || !pooling))
+        rc = json_put(made, "unsupported", json_string(other ? other : what), err);
+    *json = json_or_null(made, rc == 0 && made ? put_prompts(made, path, err) : rc, err);
     return *json ? 0 : -1;
 }
 
@@ -410,7 +472,7 @@ static int add_shard(struct hf_dir *dir, const struct container *container, cons
 
 static int alloc_shards(struct hf_dir *dir, size_t n, struct err *err)
 {
-    dir->shard = calloc(n, sizeof *dir->shard);
+    dir->shard = calloc(n + DENSE_MODULES, sizeof *dir->shard);
     return dir->shard ? 0 : err_no_memory(err, "%s: %zu weight files", dir->path, n);
 }
 
@@ -557,6 +619,47 @@ static int open_weights(struct hf_dir *dir, struct err *err)
     if (!has_file(dir, container->file))
         return open_shards(dir, container, err);
     return alloc_shards(dir, 1, err) < 0 ? -1 : add_shard(dir, container, container->file, err);
+}
+
+/* Opens the weights of the nth dense module. */
+static int open_dense(struct hf_dir *dir, const char *folder, size_t nth, struct err *err)
+{
+    char file[256];
+    const struct container *container = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(containers) && !container; i++) {
+        snprintf(file, sizeof file, "%.200s/%s", folder, containers[i].file);
+        container = has_file(dir, file) ? &containers[i] : NULL;
+    }
+    if (!container)
+        return err_set(err, "%s: the folder %.100s, a module of modules.json, has no model.safetensors",
+                       dir->path, folder);
+    if (add_shard(dir, container, file, err) < 0)
+        return -1;
+    const struct tensor_file *shard = &dir->shard[dir->n_shards - 1];
+    for (size_t i = 0; i < shard->n_tensors; i++) {
+        const char *name = shard->tensor[i].name;
+        const bool weight = strcmp(name, "linear.weight") == 0;
+        if (!weight && strcmp(name, "linear.bias") != 0)
+            return err_set(err, "%s: tensor \"%.100s\" in %.100s is none of a dense layer", dir->path,
+                           name, file);
+        shard->tensor[i].name = dense_names[nth][weight];
+    }
+    return 0;
+}
+
+static int open_dense_modules(struct hf_dir *dir, struct err *err)
+{
+    const json_t *says = dir->json[SOURCE_EMBEDDING];
+    const json_int_t n = json_integer_value(json_object_get(says, "dense"));
+    json_t *modules = NULL;
+    int rc = n ? read_json(&modules, dir->path, "modules.json", err) : 0;
+    for (size_t i = 0; rc == 0 && (json_int_t)i < n && i < DENSE_MODULES; i++) {
+        const char *folder = find_dense(modules, i);
+        if (is_name_of_file(folder))
+            rc = open_dense(dir, folder, i, err);
+    }
+    json_decref(modules);
+    return rc;
 }
 
 /* Maps config.json (optional for a tokenizer alone) and the other small files. */
@@ -717,9 +820,9 @@ static int open_folder(struct weight_source *source, enum source_scope scope, st
     if (open_small(dir, scope, err) < 0)
         return -1;
     /* Unsupported weights are reported before other problems. */
-    if (scope == SOURCE_ALL &&
-        (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 || refuse_gptq(dir, err) < 0 ||
-         hf_mxfp4_join(dir->shard, dir->n_shards, dir->path, err) < 0))
+    if (scope == SOURCE_ALL && (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 ||
+                                open_dense_modules(dir, err) < 0 || refuse_gptq(dir, err) < 0 ||
+                                hf_mxfp4_join(dir->shard, dir->n_shards, dir->path, err) < 0))
         return -1;
     if (open_tokenizer(dir, path, err) < 0 || open_templates(dir, err) < 0)
         return -1;
@@ -757,7 +860,7 @@ static void identify_files(const char *folder, struct hasher *hasher)
 
 static int identify(const char *path, struct hasher *hasher, struct err *err)
 {
-    static const char *const inner[] = {"", template_folder, "1_Pooling"};
+    static const char *const inner[] = {"", template_folder, "1_Pooling", "2_Dense", "3_Dense"};
     char folder[PATH_SIZE];
     for (size_t i = 0; i < ARRAY_LEN(inner); i++) {
         const int len = snprintf(folder, sizeof folder, "%s/%s", path, inner[i]);

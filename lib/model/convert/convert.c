@@ -12,6 +12,7 @@
 #include "format/gguf/gguf_source.h"
 #include "format/source.h"
 #include "model/convert/chat_source.h"
+#include "model/convert/embedding_source.h"
 #include "model/convert/generation_source.h"
 #include "model/convert/gguf_out.h"
 #include "model/family/family.h"
@@ -702,28 +703,6 @@ static void check_head(struct convert_job *job)
         head->name);
 }
 
-/* Takes how embeddings are to be made, if the source says it. */
-static void take_pooling(struct convert_job *job)
-{
-    const json_t *says = job->source->json[SOURCE_EMBEDDING];
-    if (!says || config_is_draft_head(&job->config))
-        return;
-    job->config.pooling = config_pooling(json_string_value(json_object_get(says, "pooling")));
-    job->config.embed_normalize = json_is_true(json_object_get(says, "normalize"));
-    const char *prompts = json_string_value(json_object_get(says, "prompts"));
-    if (prompts)
-        err_set(
-            &job->notes.prompts,
-            "has prompts (%.100s) in config_sentence_transformers.json, which are to precede texts: "
-            "bmc-gen --embed adds none",
-            prompts);
-    if (job->config.pooling == POOLING_UNSUPPORTED)
-        err_set(&job->notes.pooling,
-                "embeddings are declared to be made in a way that is not supported (%.100s): "
-                "bmc-gen --embed will need --pooling",
-                json_string_value(json_object_get(says, "unsupported")));
-}
-
 /* Makes a draft head use a tensor of the model if its own is a copy: many checkpoints have
  * embedding and LM head twice. */
 static void share_copy(struct convert_job *draft, const struct convert_job *model, const char *kind,
@@ -823,7 +802,7 @@ static int read_texts(void *arg, struct weight_source *source, struct model_text
     int rc = configure(&job, err);
     if (rc == 0) {
         check_head(&job);
-        take_pooling(&job);
+        embedding_of_source(&job.config, source, &job.family, &job.notes);
         rc = add_texts(&job, err);
     }
     if (rc == 0)
@@ -845,7 +824,7 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
     if (weight_source_open(&source, folder, SOURCE_ALL, err) < 0 || configure(&job, err) < 0)
         goto out;
     check_head(&job);
-    take_pooling(&job);
+    embedding_of_source(&job.config, &source, &job.family, &job.notes);
     if (configure_draft(&draft, &job, err) == 0 && add_texts(&job, err) == 0)
         rc = write_plan(&job, &draft, out_path, model_id, err);
 out:

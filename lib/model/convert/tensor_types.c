@@ -227,7 +227,7 @@ static enum dtype usual_type(const struct tensor_types *types, const struct type
 {
     const bool quantized = dtype_is_quantized(types->type) && types->type != DTYPE_COUNT;
     if ((types->leave_output_tensor && type_is_head(m->kind, m->config)) ||
-        (quantized && weight_kind_is_router(m->kind)))
+        (quantized && weight_kind_stays_wide(m->kind)))
         return DTYPE_COUNT;
     return types->mixture ? type_mixture_choose(types->mixture, m) : types->type;
 }

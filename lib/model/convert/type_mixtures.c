@@ -265,7 +265,7 @@ static enum dtype ruled_type(const struct type_mixture *mixture, const struct ty
 /* Matrices that mixtures leave as they are. */
 static bool stays(const struct weight_kind *kind)
 {
-    return weight_kind_is_router(kind) || strcmp(kind->name, "position.weight") == 0 ||
+    return weight_kind_stays_wide(kind) || strcmp(kind->name, "position.weight") == 0 ||
            strcmp(kind->name, "layer_inputs.weight") == 0;
 }
 

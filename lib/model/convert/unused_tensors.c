@@ -31,6 +31,7 @@ static const struct {
     {"position_ids", END, BUFFER},
     {"pooler.dense.weight", END, POOLER},
     {"pooler.dense.bias", END, POOLER},
+    {"cls.output.weight", GGUF_BEGIN, POOLER}, /* of Qwen3-Reranker, rows of the LM head */
     {"attn.bias", END, BUFFER},
     {"attn.masked_bias", END, BUFFER},
     {"attn.causal_mask", END, BUFFER},

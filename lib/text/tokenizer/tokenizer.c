@@ -191,6 +191,23 @@ int tokenizer_encode_plain(const struct tokenizer *tok, const char *text, size_t
     return encode(tok, text, len, with_template, &filter, ids, err);
 }
 
+int tokenizer_encode_pair(const struct tokenizer *tok, struct slice first, struct slice second,
+                          size_t gap, struct ids *ids, size_t *second_at, struct err *err)
+{
+    const size_t before = ids->len, end = tok->template_count;
+    int rc = tokenizer_encode_plain(tok, first.data, first.size, true, ids, err);
+    while (gap-- > 0 && rc == 0 && end > tok->prefix)
+        rc = add_template(tok, end - 1, end, ids, err);
+    *second_at = ids->len;
+    if (rc == 0)
+        rc = tokenizer_encode_plain(tok, second.data, second.size, false, ids, err);
+    if (rc == 0)
+        rc = add_template(tok, tok->prefix, end, ids, err);
+    if (rc < 0)
+        ids->len = before;
+    return rc;
+}
+
 int tokenizer_encode_chat(const struct tokenizer *tok, const char *text, size_t len,
                           const struct span *content, size_t n_content, const struct ids *delimiters,
                           struct ids *ids, struct err *err)

@@ -41,6 +41,12 @@ int tokenizer_encode(const struct tokenizer *tok, const char *text, size_t len, 
 int tokenizer_encode_plain(const struct tokenizer *tok, const char *text, size_t len,
                            bool with_template, struct ids *ids, struct err *err) MUST_USE;
 
+/* Appends the ids of a pair of texts as the model's own tokenizer joins them: the first with its template, `gap` further
+ * separators (the template's last token), and the second, whose first token's index in `ids` becomes *second, with what
+ * the template has behind a text. Special tokens in both are plain text. */
+int tokenizer_encode_pair(const struct tokenizer *tok, struct slice first, struct slice second,
+                          size_t gap, struct ids *ids, size_t *second_at, struct err *err) MUST_USE;
+
 /* tokenizer_encode() of a rendered conversation, without template: inside the ascending ranges
  * `content`, special tokens and the ids in `delimiters` are not matched. */
 int tokenizer_encode_chat(const struct tokenizer *tok, const char *text, size_t len,

@@ -1,0 +1,143 @@
+/* Reranking: pairs of texts become embeddings of one or two numbers, and these scores. */
+#include "decode/rerank.h"
+
+#include "base/mem.h"
+#include "base/repro_math.h"
+#include "text/tokenizer/tokenizer.h"
+
+/* The prompt of Qwen3-Reranker (Zhang et al., 2025), as its model card has it. */
+static const char before_instruction[] =
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the "
+    "Instruct provided. Note that the answer can only be \"yes\" or "
+    "\"no\".<|im_end|>\n<|im_start|>user\n"
+    "<Instruct>: ";
+static const char usual_instruction[] =
+    "Given a web search query, retrieve relevant passages that answer the query";
+static const char before_query[] = "\n<Query>: ", before_document[] = "\n<Document>: ";
+static const char behind_document[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+
+static int find_token(const struct model *model, const char *word, uint32_t *id, struct err *err)
+{
+    const int64_t found = tokenizer_find(model->tok, word, strlen(word));
+    if (found < 0)
+        return err_set(err,
+                       "%s: cannot rerank: it has no classifier's head, and no token \"%s\"; use a "
+                       "reranker",
+                       model->name, word);
+    *id = (uint32_t)found;
+    return 0;
+}
+
+int reranker_init(struct reranker *r, const struct model *model, struct err *err)
+{
+    const struct config *c = &model->config;
+    *r = (struct reranker){.model = model};
+    if (c->scores && config_pooled_width(c) > 2)
+        return err_set(err,
+                       "%s: cannot rerank: its classifier has %zu outputs, a reranker has one, or two",
+                       model->name, config_pooled_width(c));
+    if (c->scores)
+        return embed_declared(model, &r->pooling, err);
+    if (c->no_head || config_is_draft_head(c) || c->embed != c->hidden || c->logit_softcap != 0)
+        return err_set(err, "%s: cannot rerank: it has no classifier's head%s; use a reranker",
+                       model->name, c->no_head ? "" : ", and its LM head does more than multiply");
+    r->asks = true;
+    r->pooling = EMBED_LAST;
+    if (find_token(model, "yes", &r->yes, err) < 0)
+        return -1;
+    return find_token(model, "no", &r->no, err);
+}
+
+/* Appends a text to the prompt, as content, in which no special tokens are matched. */
+static int add_content(struct buf *prompt, struct span *span, struct slice text, struct err *err)
+{
+    span->start = prompt->len;
+    const int rc = buf_add(prompt, text.data, text.size, err);
+    span->end = prompt->len;
+    return rc;
+}
+
+static int encode_question(const struct reranker *r, const struct slice part[3], struct ids *ids,
+                           struct err *err)
+{
+    const char *const before[] = {before_instruction, before_query, before_document};
+    AUTO(buf_release) struct buf prompt = {0};
+    struct span content[3];
+    const struct ids none = {0};
+    for (size_t i = 0; i < ARRAY_LEN(content); i++)
+        if (buf_addf(&prompt, err, "%s", before[i]) < 0 ||
+            add_content(&prompt, &content[i], part[i], err) < 0)
+            return -1;
+    if (buf_addf(&prompt, err, "%s", behind_document) < 0)
+        return -1;
+    return tokenizer_encode_chat(r->model->tok, buf_text(&prompt), prompt.len, content,
+                                 ARRAY_LEN(content), &none, ids, err);
+}
+
+int rerank_encode(const struct reranker *r, struct slice instruction, struct slice query,
+                  struct slice document, struct ids *ids, size_t *second, struct err *err)
+{
+    const struct slice usual = {usual_instruction, sizeof usual_instruction - 1};
+    *second = 0;
+    if (r->asks)
+        return encode_question(
+            r, (const struct slice[]){instruction.size ? instruction : usual, query, document}, ids,
+            err);
+    if (instruction.size)
+        return err_set(err, "the model has a classifier's head, which takes no instruction");
+    return tokenizer_encode_pair(r->model->tok, query, document, r->model->config.pair_gap, ids, second,
+                                 err);
+}
+
+struct reranking {
+    const struct reranker *reranker;
+    const struct rerank_callbacks *callbacks;
+};
+
+/* The logit of a token after the pooled state: as the LM head has it. */
+static double token_logit(const struct model *model, const float *state, uint32_t id)
+{
+    const struct mat *head =
+        model->config.tied_head ? &model->weights.embed : &model->weights.head.weight;
+    enum { CHUNK = QK_SUPER };
+    float weight[CHUNK];
+    double sum = model->weights.head.bias ? (double)model->weights.head.bias[id] : 0;
+    for (size_t k = 0, some; k < head->in; k += some) {
+        some = size_min(CHUNK, head->in - k);
+        mat_fetch(weight, head, id, k, some);
+        for (size_t i = 0; i < some; i++)
+            sum += (double)weight[i] * (double)state[k + i];
+    }
+    return model->config.logit_scale != 0 ? sum * model->config.logit_scale : sum;
+}
+
+static int next_pair(void *arg, bool wait, struct text_ids *text, struct err *err)
+{
+    const struct rerank_callbacks *callbacks = ((const struct reranking *)arg)->callbacks;
+    return callbacks->next(callbacks->arg, wait, text, err);
+}
+
+static int take_outputs(void *arg, const struct text_ids *text, const float *outputs,
+                        const struct err *error, struct err *err)
+{
+    const struct reranking *job = arg;
+    const struct reranker *r = job->reranker;
+    struct rerank_score score = {0, 0};
+    if (outputs) {
+        score.logit =
+            r->asks ? token_logit(r->model, outputs, r->yes) - token_logit(r->model, outputs, r->no)
+            : config_pooled_width(&r->model->config) == 2 ? (double)outputs[1] - (double)outputs[0]
+                                                          : (double)outputs[0];
+        score.score = repro_sigmoid(score.logit);
+    }
+    return job->callbacks->done(job->callbacks->arg, text, outputs ? &score : NULL, error, err);
+}
+
+int rerank_texts(const struct reranker *reranker, struct session *session,
+                 const struct rerank_callbacks *callbacks, const volatile sig_atomic_t *interrupted,
+                 struct embed_stats *stats, struct err *err)
+{
+    struct reranking job = {reranker, callbacks};
+    const struct embed_callbacks embed = {next_pair, take_outputs, &job};
+    return embed_texts(session, reranker->pooling, false, &embed, interrupted, stats, err);
+}

@@ -1,0 +1,65 @@
+/* Pooling and the layers after it, of sentence-transformers' modules, of classifiers, and of GGUF files. */
+#include "model/convert/embedding_source.h"
+
+#include "model/convert/tensor_sources.h"
+
+/* The tensor of a role that is a matrix of a plausible size, or NULL. */
+static const struct source_tensor *matrix_of(const struct weight_source *source,
+                                             const struct family *family, const char *kind)
+{
+    enum { MOST_OUTPUTS = 1 << 20 };
+    const struct source_tensor *found = tensor_sources_single(source, family, kind);
+    return found && found->n_dims == 2 && found->dim[0] && found->dim[0] <= MOST_OUTPUTS ? found : NULL;
+}
+
+/* The dense layers that the source has. A layer without another one behind it counts only if the source says that it is a
+ * module of its own: poolers of models for embeddings are left out, as in sentence-transformers. */
+static void find_dense_layers(struct config *config, const struct weight_source *source,
+                              const struct family *family, bool modules)
+{
+    const struct source_tensor *dense = matrix_of(source, family, "pooled_dense.weight"),
+                               *out = matrix_of(source, family, "pooled_out.weight");
+    if (!out && !modules)
+        dense = NULL;
+    config->pooled_dense = dense ? dense->dim[0] : 0;
+    config->pooled_bias = dense && tensor_sources_single(source, family, "pooled_dense.bias");
+    config->pooled_norm = dense && tensor_sources_single(source, family, "pooled_norm.weight");
+    config->pooled_out = out ? out->dim[0] : 0;
+    config->pooled_out_bias = out && tensor_sources_single(source, family, "pooled_out.bias");
+    config->scores = out && !modules;
+    if (!dense)
+        config->pooled_activation = POOLED_PLAIN;
+    if (config->scores && config->pooling == POOLING_NONE)
+        config->pooling = config_is_encoder(config) ? POOLING_CLS : POOLING_LAST;
+    if (!config->scores && !config->pooled_dense)
+        config->pair_gap = 0;
+}
+
+void embedding_of_source(struct config *config, const struct weight_source *source,
+                         const struct family *family, struct convert_notes *notes)
+{
+    const json_t *says = source->json[SOURCE_EMBEDDING];
+    const bool modules = source_find(source, "dense_2.weight") != NULL;
+    if (config_is_draft_head(config))
+        return;
+    if (modules)
+        config->pooled_activation =
+            config_pooled_activation(json_string_value(json_object_get(says, "dense_activation")));
+    find_dense_layers(config, source, family, modules);
+    if (!says || config->scores)
+        return;
+    config->pooling = config_pooling(json_string_value(json_object_get(says, "pooling")));
+    config->embed_normalize = json_is_true(json_object_get(says, "normalize"));
+    const char *prompts = json_string_value(json_object_get(says, "prompts"));
+    if (prompts)
+        err_set(
+            &notes->prompts,
+            "has prompts (%.100s) in config_sentence_transformers.json, which are to precede texts: "
+            "bmc-gen --embed adds none",
+            prompts);
+    if (config->pooling == POOLING_UNSUPPORTED)
+        err_set(&notes->pooling,
+                "embeddings are declared to be made in a way that is not supported (%.100s): "
+                "bmc-gen --embed will need --pooling",
+                json_string_value(json_object_get(says, "unsupported")));
+}

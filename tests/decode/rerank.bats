@@ -1,0 +1,74 @@
+# Reranking (--rerank) and dense layers after pooling: against transformers (tests/fixtures/make_rerankers.py), batches, input and errors.
+load ../helper
+
+bring() { # NAME: NAME.bmc from the fixture
+    bmc-convert -q "$FIXTURES/rerankers/$1" -o "$1.bmc"
+}
+
+@test "scores equal those of transformers: cross-encoders, a decoder with a classifier's head, Qwen3-Reranker's question" {
+    want=$FIXTURES/rerankers.json
+    [ "$(jq '[.[] | select(.query)] | length' "$want")" -eq 7 ]
+    for name in $(jq -r '.[] | select(.query) | .model' "$want"); do
+        bring "$name"
+        jq -c --arg m "$name" '.[] | select(.query and .model == $m) | {query, documents: [.documents[].document]}' "$want" >in
+        ok bmc-gen -q -m "$name.bmc" --rerank -f in --precision f32
+        jq -se --arg m "$name" --slurpfile want "$want" '.[0] as $got | ($want[0][] | select(.query and .model == $m).documents) as $want |
+            $got.tokens == ([$want[].tokens] | add) and ($got.results | length) == ($want | length) and ([$got.results[].score] | . == (sort | reverse)) and
+            all($got.results[]; . as $r | $want[$r.index] | (.logit - $r.logit | fabs) < 2e-5 and (.score - $r.score | fabs) < 1e-5)' <<<"$output" >/dev/null || fail "$name: $output"
+    done
+}
+
+@test "a score does not depend on batch, chunk, threads or cache policy" {
+    bring bert
+    bring qwen3
+    jq -nc 'range(4) as $i | {id: $i, query: "q\($i)", documents: [range(5) | "x" * (1 + . * ($i + 3))]}' >in
+    for name in bert qwen3; do
+        ok bmc-gen -q -m $name.bmc --rerank -f in -np 1
+        want=$output
+        for how in "-np 4 --chunk 61" "-np 7 --kv paged -t 1"; do
+            # shellcheck disable=SC2086
+            ok bmc-gen -q -m $name.bmc --rerank -f in $how
+            assert_equal "$output" "$want"
+        done
+    done
+}
+
+@test "top_n, return_documents and instruction; what is wrong is said, in the line's result" {
+    bring qwen3
+    echo '{"id": "a", "query": "x", "documents": ["one", {"text": "two", "url": 1}, "three"], "top_n": 2, "return_documents": true}' >in
+    ok bmc-gen -q -m qwen3.bmc --rerank -f in
+    jq -e '.id == "a" and .error == null and (.results | length) == 2 and all(.results[]; .document == (["one", {text: "two", url: 1}, "three"][.index]))' <<<"$output" >/dev/null || fail "$output"
+    printf '%s\n' '{"query": "x", "documents": ["y"]}' '{"query": "x", "documents": ["y"], "instruction": "other"}' >in
+    ok bmc-gen -q -m qwen3.bmc --rerank -f in
+    [ "$(jq -s 'map(.results[0].logit) | .[0] != .[1]' <<<"$output")" = true ]
+    bring bert
+    printf '%s\n' '{"query": "x", "documents": []}' '{"query": 1, "documents": ["y"]}' '{"query": "x", "documents": ["y", 5]}' '{"query": "x", "documents": ["y"], "top_n": 0}' \
+        '{"query": "x", "documents": ["y"], "instruction": "z"}' '{"query": "x", "docs": []}' '{"query": "x", "documents": ["'"$(printf '%0200d' 0)"'"]}' '{"query": "x", "documents": ["y"]}' >in
+    run bmc-gen -q -m bert.bmc --rerank -f in
+    [ "$status" -eq 1 ]
+    assert_equal "$(grep '^{' <<<"$output" | jq -r '.error // "none"' | sed 's/line [0-9]: //')" '"query", a string, and "documents", a list of texts, are expected
+"query", a string, and "documents", a list of texts, are expected
+document 1 is an integer, a string or an object with "text" is expected
+"top_n" is not an integer from 1
+document 0: the model has a classifier'"'"'s head, which takes no instruction
+unknown member "docs" (--lenient ignores unknown ones)
+document 0: the text has 204 tokens, the context holds 128: shorten it
+none'
+    bmc-convert -q "$FIXTURES/encoders/bert" -o plain.bmc
+    expect_error 1 "plain.bmc: cannot rerank: it has no classifier's head; use a reranker" bmc-gen -m plain.bmc --rerank -f in
+    expect_error 2 'rerank excludes other jobs' bmc-gen -m bert.bmc --rerank --embed -f in
+}
+
+@test "dense layers after pooling are those of sentence-transformers; a third one, or a missing file, is refused" {
+    bring dense
+    jq -c '.[] | select(.embedding) | {ids}' "$FIXTURES/rerankers.json" >in
+    ok bmc-gen -q -m dense.bmc --embed --jsonl -f in --precision f32
+    jq -se --slurpfile want "$FIXTURES/rerankers.json" '[.[].embedding] as $got | [$want[0][] | select(.embedding).embedding] as $want | ($got | length) == 3 and
+        all(range(3); . as $i | ($got[$i] | length) == 24 and all(range(24); ($got[$i][.] - $want[$i][.] | fabs) < 1e-5))' <<<"$output" >/dev/null || fail "${output:0:500}"
+    cp -rL "$FIXTURES/rerankers/dense" folder
+    rm folder/3_Dense/model.safetensors
+    expect_error 1 'the folder 3_Dense, a module of modules.json, has no model.safetensors' bmc-convert folder -o a.bmc
+    jq '. + [.[3]]' "$FIXTURES/rerankers/dense/modules.json" >folder/modules.json
+    run bmc-convert folder -o a.bmc
+    [[ $output == *'not supported (a dense layer that cannot be read, a third one'* ]] || fail "$output"
+}
