@@ -60,19 +60,23 @@ static inline void _tile_stored(int t, void *to, size_t stride)
         memcpy((char *)to + i * stride, amx.byte[t][i], amx.row_bytes[t]);
 }
 
-/* TDPBSUD: adds dot products of 4 signed bytes of a and 4 unsigned bytes of b to int32 sums. */
-static inline void _tile_dpbsud(int c, int a, int b)
-{
-    for (int m = 0; m < amx.rows[c]; m++)
-        for (int k = 0; k < amx.row_bytes[a] / 4; k++)
-            for (int n = 0; n < amx.row_bytes[c] / 4; n++) {
-                int32_t sum;
-                memcpy(&sum, amx.byte[c][m] + 4 * n, sizeof sum);
-                for (int i = 0; i < 4; i++)
-                    sum += (int8_t)amx.byte[a][m][4 * k + i] * amx.byte[b][k][4 * n + i];
-                memcpy(amx.byte[c][m] + 4 * n, &sum, sizeof sum);
-            }
-}
+/* TDPBSUD and TDPBSSD: adds dot products of 4 signed bytes of a and 4 bytes of b, unsigned or signed, to int32 sums. */
+#define AMX_INT8_PRODUCT(name, byte_of_b)                                                              \
+    static inline void name(int c, int a, int b)                                                       \
+    {                                                                                                  \
+        for (int m = 0; m < amx.rows[c]; m++)                                                          \
+            for (int k = 0; k < amx.row_bytes[a] / 4; k++)                                             \
+                for (int n = 0; n < amx.row_bytes[c] / 4; n++) {                                       \
+                    int32_t sum;                                                                       \
+                    memcpy(&sum, amx.byte[c][m] + 4 * n, sizeof sum);                                  \
+                    for (int i = 0; i < 4; i++)                                                        \
+                        sum +=                                                                         \
+                            (int8_t)amx.byte[a][m][4 * k + i] * (byte_of_b)amx.byte[b][k][4 * n + i];  \
+                    memcpy(amx.byte[c][m] + 4 * n, &sum, sizeof sum);                                  \
+                }                                                                                      \
+    }
+AMX_INT8_PRODUCT(_tile_dpbsud, uint8_t)
+AMX_INT8_PRODUCT(_tile_dpbssd, int8_t)
 
 /* TDPBF16PS: adds dot products of 2 bf16 each to f32 sums. A product of two bf16 is exact in f32,
  * so adding it rounds once, as fmaf() does. */

@@ -13,7 +13,7 @@
 #define kernels_int8_amx kernels_amx_in_c
 #include "kernel/x86/kernels_int8_amx.c"
 
-enum { MOST_ROWS = 50, ROOM_ROWS = 80, MOST_IN = 544, DEEP_IN = 2336, POISON = 0x5a };
+enum { MOST_ROWS = 70, ROOM_ROWS = 96, MOST_IN = 544, DEEP_IN = 2336, POISON = 0x5a };
 
 static const struct kernels *plain;
 static uint64_t state, sample; /* sample: the seed, which selects cases */
@@ -197,7 +197,7 @@ static void test_panels(enum dtype type, size_t in, bool extreme)
     static float want[ROOM_ROWS * PANEL_WIDTH], got[ROOM_ROWS * PANEL_WIDTH];
     /* One row is tested with every number of blocks. */
     static const size_t counts[] = {1,  2,  3,  4,  5,  6,  7,  8, 9, 11, 13, 15,
-                                    20, 23, 27, 31, 33, 46, 50, 1, 1, 1,  1};
+                                    20, 23, 27, 31, 33, 46, 70, 1, 1, 1,  1};
     struct test_weights w = random_weights(type, in, extreme);
     struct rows x = random_rows(in, quant_group(type, SIZE_MAX) == SIZE_MAX, extreme);
     for (size_t n = 0; n < ARRAY_LEN(counts); n++) {
