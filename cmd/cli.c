@@ -42,7 +42,7 @@ static void on_interrupt(int signal_number)
     }
     if (cli_interrupted)
         on_terminate(signal_number);
-    cli_interrupted = signal_number;
+    __atomic_store_n(&cli_interrupted, signal_number, __ATOMIC_RELAXED); /* other threads read it */
 }
 
 /* Signals that end a program: SIGINT, SIGTERM and SIGHUP after the current work, the others at

@@ -124,7 +124,8 @@ static int generate_all(struct server *server, struct gen_stats *stats, struct e
     struct err no_head;
     double since_ms = 0;
     int rc = 0;
-    for (int failures = 0; failures < MOST_FAILURES && lane_wait(lane) && !server->stop;) {
+    for (int failures = 0; failures < MOST_FAILURES && lane_wait(lane) &&
+                           !__atomic_load_n(&server->stop, __ATOMIC_RELAXED);) {
         if (server->gen->embeds_only) {
             err_set(&no_head, "the model %s has no LM head: it answers /v1/embeddings only",
                     server->model);
@@ -194,7 +195,7 @@ static void *run_embeddings(void *arg)
     struct lane *lane = &server->lane[EMBEDDING];
     struct session *session = NULL;
     struct err err;
-    while (lane_wait(lane) && !server->stop) {
+    while (lane_wait(lane) && !__atomic_load_n(&server->stop, __ATOMIC_RELAXED)) {
         if (server->gen->model->store) { /* whose experts are those of one pass at a time */
             err_set(&err, "with --experts there are no embeddings");
             lane_refuse(lane, OPENAI_BAD_REQUEST, &err);

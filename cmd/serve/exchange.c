@@ -120,7 +120,7 @@ void exchange_close(struct server *server, struct exchange *x)
     x->gone = x->gone || (x->submitted && !x->served);
     x->connection = NULL;
     x->suspended = false;
-    x->cancelled = 1;
+    __atomic_store_n(&x->cancelled, 1, __ATOMIC_RELAXED);
     release(server, x);
     pthread_mutex_unlock(&server->lock);
 }

@@ -198,11 +198,20 @@ static uint64_t content_length(struct MHD_Connection *connection)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
+/* Bytes that bodies may still have which wait for their lane. */
+static uint64_t room_for_bodies(struct server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    const uint64_t room = MOST_BODIES * server->most_body - server->body_bytes;
+    pthread_mutex_unlock(&server->lock);
+    return room;
+}
+
 static const char too_large[] =
     "the body is longer than %zu bytes: bmc-serve --max-body sets the limit";
 
 /* Checks a request by its head; 0: it may go on, else the status and the reason. */
-static int check_head(const struct server *server, struct MHD_Connection *connection,
+static int check_head(struct server *server, struct MHD_Connection *connection,
                       const struct endpoint *endpoint, const char *method, char *why, size_t size)
 {
     if (is_foreign(server, connection)) {
@@ -226,7 +235,7 @@ static int check_head(const struct server *server, struct MHD_Connection *connec
         return TOO_LARGE;
     }
     if (content_length(connection) <= server->most_body &&
-        content_length(connection) > MOST_BODIES * server->most_body - server->body_bytes) {
+        content_length(connection) > room_for_bodies(server)) {
         snprintf(why, size, "too many long bodies are waiting: try again");
         return OPENAI_UNAVAILABLE;
     }
@@ -293,9 +302,12 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
         return answer_now(server, x, url);
     if (!x->submitted && exchange_submit(server, x))
         return MHD_YES;
-    if (x->gone)
+    pthread_mutex_lock(&server->lock);
+    const bool gone = x->gone, streams = x->streams;
+    pthread_mutex_unlock(&server->lock);
+    if (gone)
         return MHD_NO;
-    return x->streams ? respond_events(x) : respond(connection, x->status, type_json, &x->out);
+    return streams ? respond_events(x) : respond(connection, x->status, type_json, &x->out);
 }
 
 /* MHD_RequestCompletedCallback. */
@@ -328,10 +340,10 @@ static bool check_exchanges(struct server *server)
         if (!x->submitted || x->served)
             continue;
         if (limit_ms > 0 && now - x->start_ms > limit_ms)
-            x->cancelled = 1;
+            __atomic_store_n(&x->cancelled, 1, __ATOMIC_RELAXED);
         if (x->suspended && has_left(x)) {
             x->gone = true;
-            x->cancelled = 1;
+            __atomic_store_n(&x->cancelled, 1, __ATOMIC_RELAXED);
             x->suspended = false;
             MHD_resume_connection(x->connection);
         }
@@ -344,7 +356,7 @@ static bool check_exchanges(struct server *server)
 /* On a signal: takes no further requests, and after --drain seconds ends those in flight. */
 static void check_end(struct server *server)
 {
-    if (!cli_interrupted)
+    if (!__atomic_load_n(&cli_interrupted, __ATOMIC_RELAXED))
         return;
     if (!server->closing) {
         notify_systemd("STOPPING=1");
@@ -352,7 +364,7 @@ static void check_end(struct server *server)
         server_close_lanes(server);
     }
     if (clock_ms() - server->closing_ms >= server->options->drain * 1e3)
-        server->stop = 1;
+        __atomic_store_n(&server->stop, 1, __ATOMIC_RELAXED);
 }
 
 static void *run(void *arg)

@@ -37,7 +37,8 @@ static int next_request(struct loop *loop, const struct gen_request **request, s
 static int fill_slot(struct loop *loop, struct slot *slot, struct err *err)
 {
     int got = GEN_REQUEST;
-    while (!slot->busy && got == GEN_REQUEST && !loop->failed && !*loop->interrupted) {
+    while (!slot->busy && got == GEN_REQUEST && !loop->failed &&
+           !__atomic_load_n(loop->interrupted, __ATOMIC_RELAXED)) {
         const struct gen_request *request;
         got = next_request(loop, &request, err);
         if (got == GEN_REQUEST &&
@@ -173,7 +174,7 @@ static int run_loop(struct loop *loop, struct err *err)
     for (;;) {
         if (fill_slots(loop, err) < 0)
             return -1;
-        if (loop->failed || *loop->interrupted)
+        if (loop->failed || __atomic_load_n(loop->interrupted, __ATOMIC_RELAXED))
             return end_early(loop, err);
         const enum loop_work work = find_work(loop);
         if (work == WORK_NONE && !loop->waiting)

@@ -108,7 +108,7 @@ static void keep_sequence(struct loop *loop, const struct slot *slot, const stru
 {
     const struct gen_callbacks *cb = loop->callbacks;
     if (!cb->keep || loop->failed || !session_length(loop->session, slot->seq) ||
-        (result->finish == FINISHED_ERROR && !*loop->interrupted))
+        (result->finish == FINISHED_ERROR && !__atomic_load_n(loop->interrupted, __ATOMIC_RELAXED)))
         return;
     loop->failed = cb->keep(cb->arg, slot->seq, result, &loop->failure) < 0;
 }
@@ -373,7 +373,7 @@ static int add_logprobs(struct loop *loop, struct slot *slot, const float *logit
 
 bool loop_is_cancelled(const struct gen_request *request)
 {
-    return request->cancelled && *request->cancelled;
+    return request->cancelled && __atomic_load_n(request->cancelled, __ATOMIC_RELAXED);
 }
 
 bool loop_is_end_token(const struct loop *loop, const struct gen_request *request, uint32_t id)

@@ -39,11 +39,17 @@ int text_batch_check_ids(const struct text_batch *b, const struct text_ids *text
     return 0;
 }
 
+/* Other threads may set the flags. */
+static bool is_set(const volatile sig_atomic_t *flag)
+{
+    return __atomic_load_n(flag, __ATOMIC_RELAXED);
+}
+
 /* Starts texts in free slots; waits for input only if no text is in flight. */
 static int fill_slots(struct text_batch *b, struct err *err)
 {
     for (struct text_slot *slot = b->slot; slot < b->slot + b->n_slots; slot++)
-        while (!slot->busy && !b->input_ended && !*b->interrupted) {
+        while (!slot->busy && !b->input_ended && !is_set(b->interrupted)) {
             struct text_ids text;
             const int got = b->next(b->arg, !texts_in_flight(b), &text, err);
             if (got < 0)
@@ -66,7 +72,9 @@ static const struct err *end_of(const struct text_batch *b, const struct text_sl
     static const struct err cancelled = {
         "the request took longer than --time-limit allows, or was cancelled", ERR_FAILED};
     const volatile sig_atomic_t *is_cancelled = slot->text.cancelled;
-    return *b->interrupted ? &err_interrupted : is_cancelled && *is_cancelled ? &cancelled : NULL;
+    return is_set(b->interrupted)                 ? &err_interrupted
+           : is_cancelled && is_set(is_cancelled) ? &cancelled
+                                                  : NULL;
 }
 
 /* Runs a pass over tokens of texts in flight, at most a prefill chunk. */
