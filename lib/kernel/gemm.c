@@ -5,6 +5,8 @@
  * once for all rows. The result of a column does not depend on the panel that it is in. */
 #include "kernel/gemm.h"
 
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "quant/pack.h"
@@ -24,7 +26,7 @@ enum {
     CLAIM_ROWS = 4,
     CLAIM_ROWS_INT8 = 8,
 
-    L2_ROWS_BYTES = 640 << 10, /* converted rows that stay in L2 */
+    L2_ROWS_BYTES = 640 << 10, /* converted rows that stay in an L2 of 1 MiB */
     CLAIMS_PER_THREAD = 4,     /* at least, if there are rows enough */
 
     KC = 128,       /* inputs (K) per kernel call: their weights and the next ones fit in L1 */
@@ -52,6 +54,7 @@ struct gemm {
     const struct kernels *kernels;
     enum precision precision;
     size_t max_rows, max_in, max_groups;
+    size_t l2_rows_bytes;       /* converted rows that stay in this processor's L2 */
     struct row_group *group;    /* [max_groups] scratch of gemm_run_groups() */
     struct steal_range *ranges; /* [threads]: claims of panels */
     char *rows;                 /* activations, converted to the kernel's format: [rows_bytes] */
@@ -199,6 +202,13 @@ struct row_group {
     size_t some_rows; /* of a piece */
 };
 
+/* Bytes of converted rows that stay in L2 beside weights. */
+static size_t rows_in_l2(void)
+{
+    const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); /* 0 or -1: unknown */
+    return size_max(L2_ROWS_BYTES, l2 > 0 ? (size_t)l2 / 8 * 5 : 0);
+}
+
 int gemm_open(struct gemm **out, const struct kernels *kernels, enum precision precision,
               size_t max_rows, size_t max_in, struct err *err)
 {
@@ -237,6 +247,7 @@ int gemm_open_groups(struct gemm **out, const struct kernels *kernels, enum prec
     gemm->max_rows = max_rows;
     gemm->max_in = max_in;
     gemm->max_groups = max_groups;
+    gemm->l2_rows_bytes = rows_in_l2();
     return 0;
 }
 
@@ -593,13 +604,13 @@ static size_t panel_blocks(const struct a_format *a, size_t block_bytes, size_t 
 /* Rows of a piece. So few that they stay in L2 for the following panels, if that is possible with two chunks; a part for
  * each thread, if the weights are not much larger than the rows, which another core has converted; and so few that
  * all threads find work. */
-static size_t rows_of_piece(const struct row_group *group)
+static size_t rows_of_piece(const struct gemm *gemm, const struct row_group *group)
 {
     const struct a_format *a = &group->a;
     const size_t row = a->terms * a->stride, chunk = ROW_CHUNK / a->terms,
                  threads = (size_t)threads_now();
     const size_t weights = group->panels * group->blocks * group->layout.bytes;
-    const size_t in_l2 = L2_ROWS_BYTES / row;
+    const size_t in_l2 = gemm->l2_rows_bytes / row;
     size_t parts = div_up(CLAIMS_PER_THREAD * threads,
                           size_max(1, group->panels)); /* a rank may have no outputs */
     if (in_l2 >= 2 * chunk)
@@ -630,7 +641,7 @@ static size_t plan_group(const struct gemm *gemm, struct row_group *group)
         group->panels += count_panels(p[i].w, group->blocks);
         work += p[i].w->out * p->w->in * (p[i].gate ? 2 : 1);
     }
-    group->some_rows = rows_of_piece(group);
+    group->some_rows = rows_of_piece(gemm, group);
     return work * group->rows;
 }
 
