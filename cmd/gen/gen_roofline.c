@@ -22,7 +22,8 @@ int gen_roofline_find(struct gen *gen, struct err *err)
 static struct roof_limit limit_of(const struct gen *gen, const struct pass_work *work)
 {
     static const struct roof unknown;
-    return roof_limit(gen->counts ? &unknown : &gen->roof, work, &session_options(gen->session)->cpu);
+    return roof_limit(gen->counts ? &unknown : &gen->roof, work, &session_options(gen->session)->cpu,
+                      gen->kv_types.all);
 }
 
 static double percent(double part, double all) { return all > 0 ? 100 * part / all : 0; }

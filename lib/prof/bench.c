@@ -36,7 +36,7 @@ static void set_work(const struct bench_job *job, const struct pass_work *work, 
     const struct cpu_options how = {run->kernels, run->precision, run->attn};
     const double steps = f->test.n_gen ? (double)f->test.n_gen : 1;
     roof_measure_peaks(roof, 1);
-    const struct roof_limit limit = roof_limit(roof, work, &how);
+    const struct roof_limit limit = roof_limit(roof, work, &how, run->kv_types.all);
     const bool reads = limit.kind && strcmp(limit.kind, "read") == 0;
     f->roof_share = limit.ms / steps / f->step_ms;
     f->roof_kind = limit.kind;

@@ -174,6 +174,16 @@ static enum peak_kind kind_of(const struct cpu_options *how, enum weights_class 
     return weights == WEIGHTS_BF16 && narrow && how->kernels->panel_bf16 ? PEAK_BF16 : PEAK_F32;
 }
 
+/* The operands that fused attention over a cache of these types has (attn_fused.c). */
+static enum peak_kind attention_kind(const struct cpu_options *how, struct kv_types cache)
+{
+    if (dtype_is_quantized(cache.k) && dtype_is_quantized(cache.v) && how->precision != PRECISION_F32)
+        return PEAK_INT8;
+    const bool bf16_cache = cache.k == DTYPE_BF16 && cache.v == DTYPE_BF16;
+    return bf16_cache && how->precision == PRECISION_BF16 && how->kernels->attend_bf16 ? PEAK_BF16
+                                                                                       : PEAK_F32;
+}
+
 /* Adds the time of multiply-adds at the peak of `kind`, or of f32 where that is faster, as where products of bf16 are
  * split in two. */
 static void add_macs(double ms[PEAK_KINDS], const struct roof *roof, const struct cpu_options *how,
@@ -190,7 +200,7 @@ static void add_macs(double ms[PEAK_KINDS], const struct roof *roof, const struc
 }
 
 struct roof_limit roof_limit(const struct roof *roof, const struct pass_work *work,
-                             const struct cpu_options *how)
+                             const struct cpu_options *how, struct kv_types cache)
 {
     static const char *const names[PEAK_KINDS] = {"f32", "bf16", "int8"};
     double ms[PEAK_KINDS] = {0}, all = 0;
@@ -198,7 +208,7 @@ struct roof_limit roof_limit(const struct roof *roof, const struct pass_work *wo
     const double read_ms = roof->read_gb_s > 0 ? (double)work_bytes(work) / roof->read_gb_s / 1e6 : NAN;
     for (enum weights_class class = 0; class < WEIGHTS_CLASSES; class ++)
         add_macs(ms, roof, how, kind_of(how, class), work->macs[class]);
-    add_macs(ms, roof, how, PEAK_F32, work->attention_macs);
+    add_macs(ms, roof, how, attention_kind(how, cache), work->attention_macs);
     for (enum peak_kind kind = 0; kind < PEAK_KINDS; kind++) {
         all += ms[kind];
         most = ms[kind] > ms[most] ? kind : most;

@@ -24,15 +24,15 @@ int roof_measure(struct roof *roof, size_t bytes, int repeats, struct err *err) 
 int roof_measure_limits(struct roof *roof, struct err *err) MUST_USE;
 void roof_measure_peaks(struct roof *roof, int repeats);
 
-/* The least time of some work, computed as `how` says: that of reading and writing its bytes at the read rate, or of its multiply-adds at their
- * peaks, whichever is longer. Attention counts as f32. ms is NaN if a rate is unknown. */
+/* The least time of some work, computed as `how` says with a cache of these types: that of reading and writing its bytes
+ * at the read rate, or of its multiply-adds at their peaks, whichever is longer. ms is NaN if a rate is unknown. */
 struct roof_limit {
     double ms;
     const char *kind; /* of the longer one: "read", or the peak that most of the time goes by */
     double rate;      /* 10^9 bytes, or operations, per second */
 };
 struct roof_limit roof_limit(const struct roof *roof, const struct pass_work *work,
-                             const struct cpu_options *how);
+                             const struct cpu_options *how, struct kv_types cache);
 
 /* A memory block, kept in populated huge pages, to measure bandwidth right beside each forward
  * pass, since it varies on a shared machine. */

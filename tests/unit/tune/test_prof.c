@@ -482,6 +482,7 @@ static void test_work_masks(void)
 /* 2e9 bytes at 10 GB/s take 200 ms; 1e9 multiply-adds at 10 and 0.5e9 at 20 GOP/s 200 + 50. */
 static void test_limit(void)
 {
+    struct kv_types cache = {DTYPE_F32, DTYPE_F32};
     const struct cpu_options how = {.kernels = kernel_sets[0], .precision = PRECISION_INT8};
     struct roof roof = {.read_gb_s = 10, .peak = {[PEAK_F32] = {10, "a"}, [PEAK_INT8] = {20, "b"}}};
     struct pass_work work = {.weight_bytes = 1500000000,
@@ -489,15 +490,22 @@ static void test_limit(void)
                              .kv_write_bytes = 100000000,
                              .macs = {[WEIGHTS_QUANTISED] = 500000000},
                              .attention_macs = 1000000000};
-    struct roof_limit limit = roof_limit(&roof, &work, &how);
+    struct roof_limit limit = roof_limit(&roof, &work, &how, cache);
     check(near(limit.ms, 250, 1e-9) && strcmp(limit.kind, "f32") == 0 && near(limit.rate, 10, 0),
           "%g ms by %s", limit.ms, limit.kind);
     work.attention_macs = 700000000;
-    limit = roof_limit(&roof, &work, &how);
+    limit = roof_limit(&roof, &work, &how, cache);
     check(near(limit.ms, 200, 1e-9) && strcmp(limit.kind, "read") == 0 && near(limit.rate, 10, 0),
           "%g ms by %s", limit.ms, limit.kind);
+    /* 0.5e9 of weights and 2e9 of attention over int8 entries at 20 GOP/s */
+    cache = (struct kv_types){DTYPE_Q8_CHANNEL, DTYPE_Q8_CHANNEL};
+    work.attention_macs = 2000000000;
+    limit = roof_limit(&roof, &work, &how, cache);
+    check(near(limit.ms, 250, 1e-9) && strcmp(limit.kind, "int8") == 0, "%g ms by %s over int8 entries",
+          limit.ms, limit.kind);
+    cache = (struct kv_types){DTYPE_F32, DTYPE_F32};
     roof.peak[PEAK_F32].gop_s = 0;
-    limit = roof_limit(&roof, &work, &how);
+    limit = roof_limit(&roof, &work, &how, cache);
     check(isnan(limit.ms) && !limit.kind, "a limit without a rate: %g", limit.ms);
 }
 
