@@ -26,7 +26,7 @@
 
 /* The heights R of the tiles of smallm_int8.h, ascending up to SMALLM_MR; above SMALLM_WIDE_MR even ones only.
  * SINGLE(type, R): for a single tile, LOW: for up to two, HIGH: for any number of tiles; TWO: two rows. */
-#define HEIGHTS_4(TWO, SINGLE, LOW, HIGH, type) HIGH(type, 4)
+#define HEIGHTS_4(TWO, SINGLE, LOW, HIGH, type) LOW(type, 4) /* MAX rows are two tiles */
 #define HEIGHTS_6(TWO, SINGLE, LOW, HIGH, type) HIGH(type, 6)
 #define HEIGHTS_VNNI(TWO, SINGLE, LOW, HIGH, type)                                                     \
     TWO(type)                                                                                          \
