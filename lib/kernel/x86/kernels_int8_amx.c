@@ -12,12 +12,11 @@
 #endif
 #include "kernel/x86/amx_tiles.h"
 
-#include "kernel/template/kslab.h"
-
-/* of the template, for other sets */
+/* of interleave.h, for other sets */
 static size_t int8_mr(enum dtype type, size_t rows) __attribute__((unused));
 static void interleave_int8(char *to, const struct int8_rows *x, size_t rows, size_t mr, size_t kc,
                             enum dtype type) __attribute__((unused));
+#include "kernel/template/kslab.h"
 
 extern const struct kernels kernels_vnni, kernels_int8_amx;
 
