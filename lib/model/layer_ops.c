@@ -234,6 +234,8 @@ static void attention_output(struct builder *b, const struct attention_args *a)
     if (b->c->attn_gate)
         op_gate(b, a->heads, buffer_of(b, BUFFER_GATE, width), width, EPILOGUE_SIGMOID);
     op_gather(b, DIM_ATTN_OUT, a->heads, a->all);
+    if (b->plan->sub_norm)
+        op_norm(b, a->all, a->all, config_attn_width(b->sizes), &b->w->attn_sub_norm);
     b->phase = PHASE_PROJECTION;
     op_scale(b, a->all, a->all.stride, b->c->attn_out_scale);
     output_projection(b, a->all, &b->w->out, adapter_of(b, LORA_OUT));
@@ -255,6 +257,8 @@ static void mlp(struct builder *b, struct op_arg h)
     product.gate_adapter = adapter_of(b, LORA_GATE);
     op_linear(b, h, &product, 1);
     op_gather(b, DIM_FFN, product.y, up);
+    if (b->plan->sub_norm)
+        op_norm(b, up, up, b->plan->ffn, &b->w->mlp_sub_norm);
     op_scale(b, up, up.stride, b->c->mlp->out_scale);
     output_projection(b, up, &b->w->down, adapter_of(b, LORA_DOWN));
 }

@@ -109,6 +109,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(GATED, c->mlp->kind == MLP_GATED)                                                                      \
     X(BIAS_MLP, c->mlp->bias)                                                                           \
     X(MLP_NORM, before && c->block != BLOCK_PARALLEL_SHARED)                                           \
+    X(SUB_NORM, (plan ? plan : c->plan)->sub_norm)                                                     \
     X(POST_NORM, config_norms_output(c))                                                               \
     X(SCALE, c->layer_scale)                                                                           \
     X(EXPERTS, experts)                                                                                \
@@ -177,6 +178,7 @@ const struct weight_kind weight_kinds[] = {
     {"layer.k_norm.weight",        DIM_K_NORM,       DIM_NONE,        {OWNS_K, QK_NORM, GAIN},   FILL_ONE,    IN_LAYER(k_norm.gain)},
     {"layer.k_norm.bias",          DIM_K_NORM,       DIM_NONE,        {OWNS_K, QK_BIAS, BIAS},   FILL_ZERO,   IN_LAYER(k_norm.bias)},
     {"layer.sinks.weight",         DIM_HEADS,        DIM_NONE,        {SINKS},                   FILL_ZERO,   IN_LAYER(sinks)},
+    {"layer.attn_sub_norm.weight", DIM_ATTN_OUT,     DIM_NONE,        {ATTENDS, SUB_NORM, GAIN}, FILL_ONE,    IN_LAYER(attn_sub_norm.gain)},
     {"layer.out.weight",           DIM_HIDDEN,       DIM_ATTN_OUT,    {ATTENDS},                 FILL_RANDOM, IN_LAYER(out.weight)},
     {"layer.out.bias",             DIM_HIDDEN,       DIM_NONE,        {ATTENDS, BIAS_OUT},       FILL_ZERO,   IN_LAYER(out.bias)},
     {"layer.state_q.weight",       DIM_STATE_KEYS,   DIM_HIDDEN,      {STATE, RECURRENCE},       FILL_RANDOM, IN_LAYER(state_q.weight)},
@@ -203,6 +205,7 @@ const struct weight_kind weight_kinds[] = {
     {"layer.attn_post_norm.bias",  DIM_HIDDEN,       DIM_NONE,        {POST_NORM, BIAS},         FILL_ZERO,   IN_LAYER(attn_post_norm.bias)},
     {"layer.mlp_norm.weight",      DIM_HIDDEN,       DIM_NONE,        {MLP_NORM, GAIN},          FILL_ONE,    IN_LAYER(mlp_norm.gain)},
     {"layer.mlp_norm.bias",        DIM_HIDDEN,       DIM_NONE,        {MLP_NORM, BIAS},          FILL_ZERO,   IN_LAYER(mlp_norm.bias)},
+    {"layer.mlp_sub_norm.weight",  DIM_FFN,          DIM_NONE,        {MLP, SUB_NORM, GAIN},     FILL_ONE,    IN_LAYER(mlp_sub_norm.gain)},
     {"layer.gate.weight",          DIM_FFN,          DIM_HIDDEN,      {MLP, GATED},              FILL_RANDOM, IN_LAYER(gate.weight)},
     {"layer.up.weight",            DIM_FFN,          DIM_HIDDEN,      {MLP},                     FILL_RANDOM, IN_LAYER(up.weight)},
     {"layer.gate.bias",            DIM_FFN,          DIM_NONE,        {MLP, GATED, BIAS_MLP},    FILL_ZERO,   IN_LAYER(gate.bias)},

@@ -38,6 +38,7 @@ struct layer {
     struct linear state_q, state_k, state_v, state_z, state_a, state_b, state_out;
     const float *conv, *conv_bias, *decay, *step, *skip, *state_norm;
     struct norm_weights mlp_norm, mlp_post_norm;
+    struct norm_weights attn_sub_norm, mlp_sub_norm; /* [H d] and [ffn]: of what Wout and Wdown read */
     /* Inputs of the layer's own (embed_ops.c): [layer_input][hidden], [hidden][layer_input], norm of the output;
      * and the factor of the layer's output, [1] */
     struct linear input_gate, input_out;

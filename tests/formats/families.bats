@@ -310,8 +310,9 @@ bailing-moe2|.partial_rotary_factor = 1
 bailing-moe2|.routed_scaling_factor = 1
 mistral4|.rope_parameters.llama_4_scaling_beta = null
 mistral4|.routed_scaling_factor = 2
+bitnet|.hidden_act = "silu"
 END
-    [ "$n" -eq 134 ]
+    [ "$n" -eq 135 ]
 }
 
 # Beyond, tokens are chosen, which is not supported.

@@ -445,7 +445,7 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
         [ "$(jq '.rows | length' got)" -ge 9 ]
         rm -r folder
     done
-    [ "$n" -ge 60 ]
+    [ "$n" -ge 61 ]
     bmc-convert "$GGUF/families/deepseek-v2-q8_0/model.gguf" -o gguf.bmc 2>/dev/null
     bmc-convert --info --format json gguf.bmc >info.json
     assert_equal "$(jq -r '.rows[] | select(.name | test("_b.weight")) | .name + " " + .type' info.json)" $'layers.0.k_b.weight f32\nlayers.0.v_b.weight q8_0'

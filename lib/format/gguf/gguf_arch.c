@@ -62,6 +62,7 @@ static const struct gguf_arch archs[] = {
     {"mistral4", "Mistral4ForCausalLM", true},
     {"deepseek32", "DeepseekV32ForCausalLM", true},
     {"glm-dsa", "GlmMoeDsaForCausalLM", true},
+    {"bitnet", "BitNetForCausalLM", false},
     {"bert", "BertModel", false},
     {"nomic-bert", "NomicBertModel", false},
 };
@@ -222,6 +223,8 @@ static const struct name {
     {NULL, "layer.sinks", "blk.%.attn_sinks", ""},
     {NULL, "layer.attn_post_norm", "blk.%.post_attention_norm", ""},
     {NULL, "layer.mlp_norm", "blk.%.ffn_norm", ""},
+    {NULL, "layer.attn_sub_norm", "blk.%.attn_sub_norm", ""},
+    {NULL, "layer.mlp_sub_norm", "blk.%.ffn_sub_norm", ""},
     {NULL, "layer.gate", "blk.%.ffn_gate", ""},
     {NULL, "layer.up", "blk.%.ffn_up", ""},
     {NULL, "layer.down", "blk.%.ffn_down", ""},

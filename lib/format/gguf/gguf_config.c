@@ -20,7 +20,7 @@ struct config_job {
 #define LATENT "deepseek2 deepseek32 glm-dsa mistral4"
 #define RMS                                                                                            \
     "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
-    "seed_oss hunyuan-dense mistral3 " LATENT " gemma4 qwen2vl qwen3vl"
+    "seed_oss hunyuan-dense mistral3 " LATENT " gemma4 qwen2vl qwen3vl bitnet"
 
 #define MOE                                                                                            \
     "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe "     \
@@ -168,6 +168,7 @@ static const struct constant {
     {"qwen3moe", "norm_topk_prob", "true"},
     {"qwen3vlmoe", "norm_topk_prob", "true"},
     {"bailingmoe2", "use_qk_norm", "true"},
+    {"bitnet", "hidden_act", "silu"},
     /* of Phi-3.5-MoE, the only published model */
     {"phimoe", "router_jitter_noise", "0.01"},
     {"phimoe", "rope_scaling.short_mscale", "1.243163121016122"},
@@ -387,7 +388,8 @@ static const struct layer_key {
 
 static int put_layer_key(struct config_job *job, const struct layer_key *key, struct err *err)
 {
-    const int64_t layers = integer_of(job, "block_count", 0);
+    const int64_t all = integer_of(job, "block_count", 0),
+                  layers = all - integer_of(job, "nextn_predict_layers", 0);
     const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key->gguf);
     struct gguf_element e = gguf_elements(value);
     if (!value || (key->archs && !gguf_arch_listed(job->arch, key->archs)))
@@ -398,11 +400,12 @@ static int put_layer_key(struct config_job *job, const struct layer_key *key, st
         return key->number && gguf_next(&e)
                    ? gguf_config_put(job->config, key->number, gguf_json(&e), err)
                    : 0;
-    if (layers < 0 || value->count != (uint64_t)layers)
+    /* lists count MTP layers, which come last, or not */
+    if (layers < 0 || (value->count != (uint64_t)layers && value->count != (uint64_t)all))
         return err_set(err, "%s: %s.%s has %zu entries for %lld layers", job->path, job->arch->name,
                        key->gguf, value->count, (long long)layers);
     json_t *list = json_array();
-    while (list && gguf_next(&e))
+    while (list && json_array_size(list) < (size_t)layers && gguf_next(&e))
         if (json_push(list, json_string(key->word[e.integer != 0]), err) < 0) {
             json_decref(list);
             return -1;

@@ -471,6 +471,8 @@ int config_check(const struct config *config, const char *name, struct err *err)
     if (config->residual_scale != 0 &&
         (config->block == BLOCK_PARALLEL || config->norm_place == NORM_AFTER))
         return err_set(err, "%s: a residual_scale excludes block parallel and norm_place after", name);
+    if (config->keys->sub_norm && (config->norm != NORM_RMS || config->moe->experts))
+        return err_set(err, "%s: a sub_norm needs norm rms, and excludes experts", name);
     const bool clamped = config->mlp->activation == ACT_CLAMPED_SWIGLU;
     if (clamped != (config->mlp->limit > 0) || clamped != (config->mlp->alpha > 0) ||
         (clamped && config->mlp->kind != MLP_GATED))

@@ -30,6 +30,7 @@ struct config_keys {
     bool last_full; /* the last layer has full attention, whatever layer_types or window_every say */
     struct layer_list layer_types; /* enum layer_kind; default: by window and window_every */
     bool bidirectional; /* tokens attend to later ones, too, in layers with a window to those in it */
+    bool sub_norm;      /* norms precede the output projections of attention and of the MLP */
     bool no_attn_norm;  /* attention of the first layer has no pre-norm, whatever norm_place is */
     struct layer_list layer_rope; /* enum layer_rope; default: by the three keys below */
     size_t rope_every;            /* every n-th layer is not rotated; 0: none of them */
