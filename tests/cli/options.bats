@@ -278,7 +278,7 @@ has_option() {
     refuses 'unknown option --torch_dtype: it is --type of bmc-convert' bmc-gen --torch_dtype auto
     refuses 'unknown option --stream: text is always printed as it is generated' bmc-gen --stream
     refuses 'unknown option --host: bmc-serve is the server \(--port, --listen, .*\), and --jsonl .*' bmc-gen --host 0.0.0.0
-    refuses 'unknown option --rerank: .* not implemented' bmc-gen --rerank
+    refuses 'unknown option --grp-attn-n: .* not implemented' bmc-gen --grp-attn-n
     refuses 'unknown option --json-schema-file: here it is --json-schema' bmc-gen --json-schema-file x
 }
 
