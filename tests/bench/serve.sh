@@ -4,7 +4,7 @@
 #
 #   MODEL           of bmc: a .bmc or GGUF file, or a folder (default: models.d/real's)
 #   LLAMA_PYTHON    a Python with llama-cpp-python's server; GGUF: its model (default MODEL)
-#   LLAMA_SERVER    llama-server of llama.cpp, with the same model
+#   LLAMA_SERVER    llama-server of llama.cpp, with the same model; LLAMA_OPTIONS: further options of it
 #   VLLM_PYTHON     a Python with vLLM; VLLM_MODEL: its model, a folder (default MODEL)
 #   ROUNDS (3), N (96) requests, TOKENS (64) of each, THREADS (all cores), NP (32)
 #
@@ -45,7 +45,8 @@ for ((round = 1; round <= ROUNDS; round++)); do
     measure bmc-serve bmc /health bin/bmc-serve -q -m "$MODEL" --port "$port" -np "$NP" -t "$THREADS"
     port=$(free_port)
     [ -z "${LLAMA_PYTHON:-}" ] || measure llama-cpp-python m /v1/models "$LLAMA_PYTHON" -m llama_cpp.server --model "${GGUF:-$MODEL}" --host 127.0.0.1 --port "$port" --n_ctx 2048 --n_threads "$THREADS"
-    [ -z "${LLAMA_SERVER:-}" ] || measure llama-server m /health "$LLAMA_SERVER" -m "${GGUF:-$MODEL}" --host 127.0.0.1 --port "$port" -np "$NP" -c $((NP * 512)) -t "$THREADS"
+    # shellcheck disable=SC2086 # words
+    [ -z "${LLAMA_SERVER:-}" ] || measure llama-server m /health "$LLAMA_SERVER" -m "${GGUF:-$MODEL}" --host 127.0.0.1 --port "$port" -np "$NP" -c $((NP * 512)) -t "$THREADS" ${LLAMA_OPTIONS:-}
     [ -z "${VLLM_PYTHON:-}" ] || measure vllm "${VLLM_MODEL:-$MODEL}" /health "$VLLM_PYTHON" -m vllm.entrypoints.openai.api_server --model "${VLLM_MODEL:-$MODEL}" --host 127.0.0.1 --port "$port" --max-model-len 2048 --max-num-seqs "$NP"
 done
 $PYTHON tests/bench/serve.py ttft "$MODEL"
