@@ -63,6 +63,10 @@ _bmc_gen()
     --prefix-cache-mb) COMPREPLY=() ;;
     --logprobs) COMPREPLY=() ;;
     --memory) COMPREPLY=() ;;
+    --kv-pressure) COMPREPLY=() ;;
+    --kv-pressure-limit) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --kv-pressure-log) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --kv-pressure-replay) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --prefix-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
@@ -100,7 +104,7 @@ _bmc_gen()
     --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat -i --interactive --session --system --tools --run-tools --chat-template --chat-template-kwargs --reasoning --reasoning-budget --reasoning-budget-message --tool-choice --no-parallel-tool-calls --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --no-spec --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --openai --unordered --lenient --prefix-cache-mb --logprobs --memory --prefix-cache --load-kv --save-kv --prompt-cache --receipt --receipt-key --verify-receipt --score --summary --stride --save-imatrix --embed --pooling --normalize --no-normalize --rerank --tokenize --render-chat --list-sessions --remove-session --detokenize --echo --ids -sp --special --stats --roofline --check-hash -q --quiet --format --kv --context-shift --keep --alloc --cache-type --cache-kld --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --retrieval-heads --parallelism --layers --micro-batches --no-config -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat -i --interactive --session --system --tools --run-tools --chat-template --chat-template-kwargs --reasoning --reasoning-budget --reasoning-budget-message --tool-choice --no-parallel-tool-calls --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --no-spec --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --openai --unordered --lenient --prefix-cache-mb --logprobs --memory --kv-pressure --kv-pressure-limit --kv-pressure-log --kv-pressure-replay --prefix-cache --load-kv --save-kv --prompt-cache --receipt --receipt-key --verify-receipt --score --summary --stride --save-imatrix --embed --pooling --normalize --no-normalize --rerank --tokenize --render-chat --list-sessions --remove-session --detokenize --echo --ids -sp --special --stats --roofline --check-hash -q --quiet --format --kv --context-shift --keep --alloc --cache-type --cache-kld --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --retrieval-heads --parallelism --layers --micro-batches --no-config -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

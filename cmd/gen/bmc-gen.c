@@ -23,6 +23,7 @@ static const struct opt opts[] = {
     {OPT_CHOICE, "early-stopping", NULL, "WHEN", "when to end a search that has as many finished sequences as beams: yes (at once), no (when no unfinished one is better now) or never (when none can become better) (default no)", AT(early_stopping), 0, 0, BEAM_STOPPINGS, false},
     GEN_OPTS_BATCHES
     ROW_MEMORY,
+    ROWS_PRESSURE
     GEN_OPTS_SNAPSHOTS
     HEADING("Receipts"),
     OUTPUT("receipt", NULL, OPT_WRITES_RECEIPT, receipt, "write a receipt of each answer: model, settings, request, seed, tokens and a hash chain of their logits, which others can verify"),
@@ -93,6 +94,12 @@ static const struct usage_rule rules[] = {
     {"prefix-cache-mb", NEEDS, "jsonl", NULL},
     {"openai", EXCLUDES, "score render-chat", NULL},
     {"memory", EXCLUDES, "score tokenize detokenize", "--memory goes with generation"},
+    {"kv-pressure kv-pressure-replay", EXCLUSIVE,
+     "score embed rerank tokenize detokenize render-chat interactive beams save-kv prompt-cache "
+     "receipt "
+     "verify-receipt",
+     NULL},
+    {"kv-pressure-limit kv-pressure-log", NEEDS, "kv-pressure", NULL},
     {"render-chat", NEEDS, "chat jsonl", NULL},
     {"render-chat", EXCLUDES,
      "interactive score tokenize detokenize stats load-kv save-kv prompt-cache",

@@ -5,6 +5,7 @@
 
 #include "base/number.h"
 #include "cli.h"
+#include "decode/pressure.h"
 #include "decode/score.h"
 #include "decode/spec/spec.h"
 #include "decode/step_pipe.h"
@@ -45,16 +46,17 @@ struct gen_options {
     size_t keep;       /* tokens that a context shift keeps */
     const char *heads; /* NULL: not given */
     bool mlock, hugepages, numa;
-    const char *cpu_mask;            /* NULL: not given */
-    int cores;                       /* 1: performance */
-    const char *experts;             /* NULL: not given */
-    size_t beams, n_best;            /* 0: not given */
-    double length_penalty;           /* NAN: not given */
-    int early_stopping;              /* -1: not given */
-    size_t prefix_cache_mb;          /* SIZE_MAX: not given */
-    const char *prefix_cache;        /* NULL: not given */
-    const char *memory;              /* NULL: not given */
-    size_t memory_bytes;             /* memory, parsed; 0: not given */
+    const char *cpu_mask;     /* NULL: not given */
+    int cores;                /* 1: performance */
+    const char *experts;      /* NULL: not given */
+    size_t beams, n_best;     /* 0: not given */
+    double length_penalty;    /* NAN: not given */
+    int early_stopping;       /* -1: not given */
+    size_t prefix_cache_mb;   /* SIZE_MAX: not given */
+    const char *prefix_cache; /* NULL: not given */
+    const char *memory;       /* NULL: not given */
+    size_t memory_bytes;      /* memory, parsed; 0: not given */
+    struct pressure_options pressure;
     struct sampler_options sampling; /* sampling_not_given() but for those that options set */
     struct seed seed;
     struct opt_list stop, logit_bias, lora;
@@ -143,6 +145,7 @@ struct gen {
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
     struct prefix_store *prefix_store; /* of --prefix-cache, or NULL */
+    struct pressure *pressure;         /* of --kv-pressure, or NULL */
     size_t stored_every;               /* its states=, 0: not given */
     struct step_beam *beam;            /* state of --beams, or NULL */
     struct spec_options drafting;

@@ -14,6 +14,11 @@
     ROW_LORA,
 
 #define ROW_MEMORY TEXT("memory", NULL, "SIZE", memory, "memory for the KV cache, as 4G or 512M: admits as many requests at a time as fit with all tokens that they may generate")
+#define ROWS_PRESSURE \
+    TEXT("kv-pressure", NULL, "STEPS", pressure.steps, "what to do when memory is short, in this order: offload (with --kv headwise, move heads to the file), q8 (convert the largest sequences to that cache type), refuse (let requests wait), as offload,q8,refuse"), \
+    PATH("kv-pressure-limit", NULL, "FILE", pressure.limit, "with --kv-pressure, bytes that the cache may have, as 512M, read again and again from this file, instead of what control groups and the system leave"), \
+    OUTPUT("kv-pressure-log", NULL, OPT_WRITES_PRESSURE, pressure.log, "with --kv-pressure, write a log of which sequences were converted and suspended, and at which token"), \
+    PATH("kv-pressure-replay", NULL, "FILE", pressure.replay, "convert sequences as this log says, for the same output"),
 #define ROW_NO_SPEC FLAG("no-spec", NULL, no_spec, "do not draft tokens by suffix decoding, which changes times only, never the output")
 #define ROW_PREFIX_CACHE_MB {OPT_SIZE, "prefix-cache-mb", NULL, "MB", "memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default " TEXT_OF(PREFIX_MB) ")", AT(prefix_cache_mb), 0, 1 << 24, NULL, false}
 #define ROW_PREFIX_CACHE PATH("prefix-cache", NULL, "DIR", prefix_cache, "keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; options may follow, as DIR,size=4G,states=512: its limit (default " TEXT_OF(DEFAULT_STORE_GIB) "G), and for models with recurrent layers the tokens between stored states (default: by their size)")

@@ -563,13 +563,29 @@ static int open_beams(struct gen *gen, struct err *err)
     return 0;
 }
 
+/* Says which steps of --kv-pressure are not possible. */
+static int bind_pressure(struct gen *gen, struct err *err)
+{
+    AUTO(buf_release) struct buf notes = {0};
+    if (!gen->pressure)
+        return 0;
+    if (pressure_bind(gen->pressure, gen->session, gen->strategy, &notes, err) < 0)
+        return -1;
+    if (notes.len && !gen->options->quiet)
+        cli_say(stderr, "%s", buf_text(&notes));
+    return 0;
+}
+
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
 {
     const struct gen_options *o = gen->options;
     const size_t limit = gen->model->config.context;
     struct session_options s;
     if ((!o->embed && !o->rerank && !gen->embeds_only && model_need_head(gen->model, err) < 0) ||
-        open_prefix_cache(gen, err) < 0 || gen_session_options(gen, &s, err) < 0)
+        open_prefix_cache(gen, err) < 0 ||
+        ((o->pressure.steps || o->pressure.replay) &&
+         pressure_open(&gen->pressure, &o->pressure, err) < 0) ||
+        gen_session_options(gen, &s, err) < 0)
         return -1;
     s.context = (size_t)o->context;
     if (o->context < 0)
@@ -594,7 +610,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
         return err_set(err, "--keep %zu: of a context of %zu tokens at most %zu can be kept", s.keep,
                        s.context, s.context - size_min(2, s.context));
     if (gen_spec_session(gen, &s, err) < 0 || session_open(&gen->session, gen->model, &s, err) < 0 ||
-        open_beams(gen, err) < 0 || gen_spec_open(gen, err) < 0)
+        open_beams(gen, err) < 0 || gen_spec_open(gen, err) < 0 || bind_pressure(gen, err) < 0)
         return -1;
     if (gen_open_pipe(gen, err) < 0)
         return -1;
@@ -654,6 +670,7 @@ static void close_run(struct gen *gen)
     step_beam_close(gen->beam);
     session_close(gen->session);
     prefix_store_close(gen->prefix_store);
+    pressure_close(gen->pressure);
     kvwriter_abort(gen->save);
     snapshot_close(gen->snapshot);
     free((void *)(uintptr_t)gen->stored_breakers);

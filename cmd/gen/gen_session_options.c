@@ -66,6 +66,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
             o->jsonl || o->interactive || o->save_kv || o->prompt_cache ? DEFAULT_KEPT_STATES : 0,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
         .prefix_store = gen->prefix_store,
+        .pressure = gen->pressure,
         .stored_every = gen->prefix_store ? gen->stored_every : 0,
         .leader = gen->leads ? &gen->leader : NULL,
     };
@@ -77,7 +78,8 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
         return -1;
     s->kv.attend_valid = o->rows;
     s->kv.alloc = (enum vm_alloc)o->alloc;
-    s->kv.grow_now |= o->memory_bytes > 0; /* growth in advance would admit fewer requests */
+    /* growth in advance would admit fewer requests */
+    s->kv.grow_now |= o->memory_bytes > 0 || o->pressure.steps;
     s->kv.scales = gen->kv_scales.range ? &gen->kv_scales : NULL;
     s->kv.offload.streaming = gen->heads.is ? &gen->heads : NULL;
     s->threads_prefill = o->threads_batch ? (int)o->threads_batch : s->threads;

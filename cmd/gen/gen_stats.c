@@ -382,7 +382,8 @@ static int check_hash(const struct gen *gen, const struct gen_stats *stats, stru
 
 int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err)
 {
-    if (gen_count_traffic(gen, err) < 0 || gen_roofline_find(gen, err) < 0)
+    if (gen_count_traffic(gen, err) < 0 || gen_roofline_find(gen, err) < 0 ||
+        pressure_end(gen->pressure, err) < 0)
         return -1;
     if (!gen->options->quiet) {
         print_stats(gen, stats);

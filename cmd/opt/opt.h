@@ -44,6 +44,7 @@ enum opt_file {
     OPT_WRITES_SENSITIVITY,
     OPT_WRITES_LOGITS,
     OPT_WRITES_RECEIPT,
+    OPT_WRITES_PRESSURE,
     OPT_UPDATES, /* these may also replace an input of their kind, as a snapshot that is resumed */
     OPT_WRITES_MODEL = OPT_UPDATES,
     OPT_WRITES_SNAPSHOT,

@@ -48,6 +48,7 @@ static const struct opt opts[] = {
     HEADING("Batching"),
     SIZE("parallel", "np", batch, 1, MOST_SEQUENCES, "sequences in a batch (default " TEXT_OF(JSONL_BATCH) ")"),
     ROW_MEMORY,
+    ROWS_PRESSURE
     ROW_PREFIX_CACHE_MB,
     ROW_PREFIX_CACHE,
     ROW_NO_SPEC,
@@ -75,6 +76,8 @@ static const struct program program = {
 
 static const struct usage_rule rules[] = {
     {"socket", EXCLUDES, "listen port", NULL},
+    {"kv-pressure", EXCLUDES, "kv-pressure-replay", NULL},
+    {"kv-pressure-limit kv-pressure-log", NEEDS, "kv-pressure", NULL},
     {"listen", NEEDS, "api-key-file", "--listen needs --api-key-file: other machines reach the server"},
 };
 
@@ -174,6 +177,7 @@ static int open_embeddings(const struct server *server, struct session **session
     size_t fit = SIZE_MAX;
     options.prefix_cache_bytes = options.kept_states = options.memory_bytes = 0;
     options.prefix_store = NULL;
+    options.pressure = NULL;
     for (size_t n = options.context; bytes && n; n -= div_up(n, 16)) {
         options.context = n;
         fit = kv_footprint_fits(session_kv(other), kv_footprint(session_kv(other), n, n, 1), bytes);

@@ -564,8 +564,8 @@ static void store_context(const struct fused_job *job, const struct fused_task *
 {
     const struct fused *f = job->f;
     const float *sinks = job->slice->layer->sinks;
-    const struct kv_sizes *sizes =
-        kv_sizes_of(&kv_setup(job->step->kv)->shape, job->slice->layer->index);
+    const struct kv_sizes *sizes = kv_sizes_of(
+        &kv_setup(kv_of_seq(job->step->kv, query_of(task, 0)->seq))->shape, job->slice->layer->index);
     for (size_t i = 0; i < task->rows; i++) {
         float *to = job->slice->out + heads_at(f, task, i) * f->d_v;
         for (size_t g = 0; g < f->gqa; g++)

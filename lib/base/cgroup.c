@@ -196,3 +196,33 @@ static size_t memory_at(const char *folder, bool v2)
 }
 
 size_t cgroup_memory(const char *root) { return least_limit(root, "memory", memory_at); }
+
+/* The number behind a word and "=", of the first line; 0: there is none. */
+static unsigned long long total_of(const char *folder, const char *name, const char *key)
+{
+    char text[256];
+    const char *at = read_text(folder, name, text, sizeof text) ? strstr(text, key) : NULL;
+    return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
+enum { STALL_US = 100000 };
+
+/* Counts down, so that the least is that of the group with the most. */
+static size_t strain_at(const char *folder, bool v2)
+{
+    char text[1024];
+    unsigned long long events = 0;
+    if (!v2)
+        return SIZE_MAX;
+    if (read_text(folder, "memory.events", text, sizeof text))
+        events = value_of(text, "high") + value_of(text, "max");
+    return SIZE_MAX - (size_t)(events + total_of(folder, "memory.pressure", "total=") / STALL_US);
+}
+
+size_t cgroup_memory_strain(const char *root)
+{
+    char folder[PATH_SIZE];
+    snprintf(folder, sizeof folder, "%s/proc/pressure", root);
+    const size_t system = (size_t)(total_of(folder, "memory", "total=") / STALL_US);
+    return size_max(SIZE_MAX - least_limit(root, "memory", strain_at), system);
+}

@@ -158,7 +158,8 @@ struct gen_stats {
     size_t finished[FINISHED_ERROR + 1]; /* sequences by reason for ending */
     size_t context_full;                 /* of FINISHED_LENGTH, those ended by a full context */
     size_t interrupted;                  /* interrupted sequences; not counted as errors */
-    size_t loaded_tokens;                /* tokens whose KV entries came from a snapshot */
+    size_t converted, suspended; /* times that memory pressure converted, suspended a sequence */
+    size_t loaded_tokens;        /* tokens whose KV entries came from a snapshot */
     double load_kv_ms;
     size_t shared_rows; /* prompt tokens whose KV entries were reused from another sequence */
     size_t saved_bytes; /* memory saved by storing such entries only once */

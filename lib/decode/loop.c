@@ -6,13 +6,7 @@
 #include "base/mem.h"
 #include "decode/loop.h"
 
-size_t loop_in_flight(const struct loop *loop)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < loop->n_slots; i++)
-        n += loop->slot[i].busy;
-    return n;
-}
+static bool is_free(const struct slot *slot) { return !slot->busy && !slot->suspended; }
 
 /* Gets the request that waits for admission, or else the next one of the input. Returns
  * GEN_REQUEST, GEN_END, GEN_LATER or -1, as callbacks->next() does. */
@@ -37,12 +31,13 @@ static int next_request(struct loop *loop, const struct gen_request **request, s
 static int fill_slot(struct loop *loop, struct slot *slot, struct err *err)
 {
     int got = GEN_REQUEST;
-    while (!slot->busy && got == GEN_REQUEST && !loop->failed &&
+    while (is_free(slot) && got == GEN_REQUEST && !loop->failed &&
            !__atomic_load_n(loop->interrupted, __ATOMIC_RELAXED)) {
         const struct gen_request *request;
         got = next_request(loop, &request, err);
         if (got == GEN_REQUEST &&
-            (prefix_store_await(loop, slot, request) || !admission_try(loop, slot, request))) {
+            (prefix_store_await(loop, slot, request) || !pressure_admits(loop, request) ||
+             !admission_try(loop, slot, request))) {
             prefix_store_unclaim(loop, slot);
             loop->waiting = request;
             got = GEN_LATER;
@@ -78,7 +73,7 @@ static int begin_waiting(struct loop *loop, struct err *err)
     const struct gen_request *request = loop->waiting;
     loop->waiting = NULL;
     for (size_t i = 0; request && i < loop->n_slots; i++)
-        if (!loop->slot[i].busy)
+        if (is_free(&loop->slot[i]))
             return loop_begin(loop, &loop->slot[i], request, err);
     return 0;
 }
@@ -86,9 +81,12 @@ static int begin_waiting(struct loop *loop, struct err *err)
 /* Ends all sequences in flight with the tokens they have. */
 static int end_slots(struct loop *loop, const struct err *why, struct err *err)
 {
-    for (size_t i = 0; i < loop->n_slots; i++)
+    for (size_t i = 0; i < loop->n_slots; i++) {
+        loop->slot[i].busy |= loop->slot[i].suspended;
+        loop->slot[i].suspended = false;
         if (loop->slot[i].busy && end_slot(loop, &loop->slot[i], why, err) < 0)
             return -1;
+    }
     return 0;
 }
 
@@ -168,10 +166,22 @@ static int run_step(struct loop *loop, enum loop_work work, struct err *err)
                    work == WORK_PREFILL ? "prefill" : loop->strategy->name, loop_in_flight(loop));
 }
 
+/* Notes the first failure of a step. */
+static void note_failure(struct loop *loop, bool failed, const struct err *err)
+{
+    loop->step_failed = failed;
+    if (!failed || loop->failed)
+        return;
+    loop->failed = true;
+    loop->failure = *err;
+}
+
 static int run_loop(struct loop *loop, struct err *err)
 {
     enum { PAUSE_MS = 2 };
     for (;;) {
+        if (session_options(loop->session)->pressure)
+            note_failure(loop, pressure_relieve(loop, err) < 0, err);
         if (fill_slots(loop, err) < 0)
             return -1;
         if (loop->failed || __atomic_load_n(loop->interrupted, __ATOMIC_RELAXED))
@@ -183,11 +193,7 @@ static int run_loop(struct loop *loop, struct err *err)
             poll(NULL, 0, PAUSE_MS);
             continue;
         }
-        loop->step_failed = run_step(loop, work, err) < 0;
-        if (loop->step_failed && !loop->failed) {
-            loop->failed = true;
-            loop->failure = *err;
-        }
+        note_failure(loop, run_step(loop, work, err) < 0, err);
     }
 }
 
@@ -222,7 +228,7 @@ void loop_close(struct loop *loop)
 {
     for (size_t i = 0; loop->slot && i < loop->n_slots; i++) {
         struct slot *slot = &loop->slot[i];
-        if (slot->busy)
+        if (slot->busy || slot->suspended)
             text_streamer_release(&slot->text_streamer);
         free(slot->logprobs);
         free(slot->prompt_logprobs);

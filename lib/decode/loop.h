@@ -7,6 +7,8 @@
 #include "decode/text_streamer.h"
 #include "decode/gen_types.h"
 #include "decode/prefix_store.h"
+#include "decode/pressure.h"
+#include "decode/pressure_log.h"
 #include "decode/step.h"
 #include "kv/kv_footprint.h"
 
@@ -33,9 +35,32 @@ struct answer_phase {
     } crossings[PHASE_MARKERS];
 };
 
+enum pressure_step { STEP_OFFLOAD, STEP_CONVERT, STEP_REFUSE, N_STEPS };
+
+/* State of pressure.h. */
+struct pressure {
+    struct pressure_options options;
+    enum pressure_step step[N_STEPS];
+    size_t n_steps;
+    struct pressure_log log;
+    bool converts;  /* sequences can be converted: STEP_CONVERT */
+    double smaller; /* bytes of a converted sequence, as a part of those before */
+    bool suspends;  /* requests may have to wait: STEP_REFUSE */
+    size_t n_begun; /* requests so far */
+    /* The latest measurement: bytes left, negative if the limit is exceeded, while the cache had `used`. */
+    long long room;
+    size_t used, margin, strain;
+    double measured_ms, calm_ms; /* when it was; when the system was not strained any more */
+};
+
 /* A slot of the batch, and the request that it serves while `busy`. */
 struct slot {
     bool busy;
+    /* Waits for memory, and has no KV entries: not busy, but its request goes on later, from its prompt or not. */
+    bool suspended, resumes_prompt;
+    size_t number; /* of the request, in the order in which they start; under memory pressure */
+    /* Tokens, as loop_processed() counts them, at which its sequence will be converted, and was; SIZE_MAX: not. */
+    size_t convert_at, converted_at;
     size_t seq; /* KV cache sequence of the request, which is not the slot's index */
     const struct gen_request *request;
     struct ids *ids; /* the request's tokens: the prompt, then generated ones */
@@ -103,8 +128,6 @@ struct loop {
 /* ---- the loop: loop.c ---- */
 
 void loop_close(struct loop *loop);
-
-size_t loop_in_flight(const struct loop *loop); /* number of requests in flight */
 
 /* ---- forward passes: loop_step.c ---- */
 
@@ -188,16 +211,39 @@ size_t admission_over_budget(const struct loop *loop, const struct gen_request *
 size_t admission_over_limit(const struct loop *loop, const struct gen_request *request,
                             struct kv_footprint *need);
 
-/* ---- sequences that are computed again: context_recompute.c ---- */
+/* ---- memory pressure: pressure.c, loop_convert.c; but for pressure_relieve(), without effect if there are no
+ * session_options.pressure ---- */
 
 /* Number of the slot's tokens that are in the KV cache or were discarded by context shifts. */
 size_t loop_processed(const struct loop *loop, const struct slot *slot);
+
+/* Between steps: reacts to memory that is short, and resumes requests. */
+int pressure_relieve(struct loop *loop, struct err *err) MUST_USE;
+
+/* True if there is memory for the request to start, or if no other one is in flight. */
+bool pressure_admits(struct loop *loop, const struct gen_request *request);
+
+/* At the start of a request; when its sequence, of `processed` tokens, is computed again with other positions or rotary
+ * frequencies. */
+void pressure_begin(struct loop *loop, struct slot *slot);
+void pressure_restart(struct loop *loop, struct slot *slot, size_t processed);
+
+/* Most tokens that the slot's next pass may have, so that its sequence can be converted where it is to be. */
+size_t pressure_left(const struct loop *loop, const struct slot *slot);
+
+/* Converts the slot's sequence if it is to be converted at its present length. */
+int pressure_convert(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
+
+/* ---- sequences that are computed again: context_recompute.c ---- */
 
 /* Before a step, of all slots or of one: computes sequences again that now need other rotary frequencies
  * (session_unscaled()); and, under session_options.recompute, shifts full contexts, by recomputing the
  * kept tokens and the newer half of the others at positions from 0. */
 int context_recompute(struct loop *loop, struct err *err) MUST_USE;
 int context_recompute_slot(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
+
+/* Computes the sequence of a slot that was suspended again, as it was. */
+int loop_compute_again(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
 
 /* Tokens that the slot's sequence may have in the end. */
 size_t loop_planned(const struct loop *loop, const struct slot *slot);
@@ -223,6 +269,8 @@ int loop_phase_advance(struct loop *loop, struct slot *slot, uint32_t id, bool *
                        struct err *err) MUST_USE;
 
 /* ---- the life of a slot: loop_slot.c ---- */
+
+size_t loop_in_flight(const struct loop *loop); /* number of requests in flight */
 
 /* Tokens generated so far, and tokens that can still be generated before the context is full. */
 size_t loop_generated(const struct slot *slot);

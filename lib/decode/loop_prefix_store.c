@@ -87,7 +87,8 @@ void prefix_store_add(struct loop *loop, struct slot *slot, bool ended)
     struct prefix_store *store = store_of(loop);
     /* after a beam search only the prompt is surely at its place */
     const size_t n = loop->strategy->width > 1 ? slot->n_prompt : slot->ids->len;
-    if (store && !slot->n_discarded && !session_scaled(loop->session, slot->seq) &&
+    if (store && !slot->n_discarded && slot->converted_at == SIZE_MAX &&
+        !session_scaled(loop->session, slot->seq) &&
         (loop->strategy->width == 1 || slot->seq == loop_first_seq(loop, slot)))
         loop->stats->stored_tokens +=
             prefix_store_save(store, loop->session, slot->seq, slot->ids->id, n, ended, &slot->chain);

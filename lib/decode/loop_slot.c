@@ -5,6 +5,14 @@
 
 static size_t vocab_of(const struct loop *loop) { return session_vocab(loop->session); }
 
+size_t loop_in_flight(const struct loop *loop)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < loop->n_slots; i++)
+        n += loop->slot[i].busy;
+    return n;
+}
+
 size_t loop_generated(const struct slot *slot) { return slot->ids->len - slot->n_prompt; }
 
 size_t loop_remaining(const struct loop *loop, const struct slot *slot)
@@ -285,8 +293,8 @@ static int load_snapshot(struct loop *loop, const struct slot *slot, struct err 
 {
     const struct gen_request *request = slot->request;
     const size_t compute = size_max(request->n > 0, loop->strategy->computed);
-    const size_t wanted =
-        size_min(request->from_rows, slot->n_prompt - size_min(slot->n_prompt, compute));
+    const size_t wanted = size_min(size_min(request->from_rows, slot->convert_at),
+                                   slot->n_prompt - size_min(slot->n_prompt, compute));
     const double start = clock_ms();
     const bool fits = request->from && !session_scaled(loop->session, slot->seq);
     const size_t rows =
@@ -328,6 +336,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     slot->row = SIZE_MAX;
     slot->n_discarded = 0;
     slot->n_cached = slot->n_prompt;
+    pressure_begin(loop, slot);
     prefix_store_start(loop, slot);
     slot->mirostat_mu = sampler_mirostat_begin(loop_sampling(loop, slot));
     const size_t length = loop_planned(loop, slot);

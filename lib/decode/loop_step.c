@@ -107,7 +107,7 @@ static void add_chunk(struct loop *loop, struct slot *slot, size_t have, struct 
     struct session *session = loop->session;
     const size_t space = session_options(session)->chunk -
                          size_min(batch_tokens(session), session_options(session)->chunk);
-    const size_t n = size_min(slot->n_prompt - have, space);
+    const size_t n = size_min(size_min(slot->n_prompt - have, space), pressure_left(loop, slot));
     if (n == 0)
         return;
     slot->n_cached = size_min(slot->n_cached, have);
@@ -136,7 +136,7 @@ static int add_prompts(struct loop *loop, struct prefill *prefill, struct err *e
             continue;
         }
         if (prefix_cache_use(loop, slot, &ready, err) < 0 ||
-            (ready && prefix_store_use(loop, slot, err) < 0))
+            (ready && prefix_store_use(loop, slot, err) < 0) || pressure_convert(loop, slot, err) < 0)
             return -1;
         const size_t have = loop_processed(loop, slot);
         prefill->total += slot->n_prompt;

@@ -51,7 +51,8 @@ static size_t common_ids(const struct ids *a, const struct ids *b, size_t max)
 /* Number of KV entries of a slot's sequence that can be forked: 0 after the cache evicted any. */
 static size_t forkable_rows(const struct loop *loop, const struct slot *slot, size_t seq)
 {
-    const bool whole = kv_is_untrimmed(session_kv(loop->session), seq) && !slot->n_discarded;
+    const bool whole = kv_is_untrimmed(session_kv(loop->session), seq) && !slot->n_discarded &&
+                       !(slot->busy && slot->converted_at < SIZE_MAX);
     return whole ? session_length(loop->session, seq) : 0;
 }
 
@@ -61,12 +62,14 @@ static size_t forkable_rows(const struct loop *loop, const struct slot *slot, si
 static bool is_coming(const struct loop *loop, const struct slot *slot, const struct slot *other)
 {
     return other < slot && other->busy && loop_processed(loop, other) < other->n_prompt &&
+           other->convert_at == SIZE_MAX && other->converted_at == SIZE_MAX &&
            other->n_prompt <= kv_untrimmed_limit(session_kv(loop->session));
 }
 
 size_t prefix_cache_limit(const struct loop *loop, const struct slot *slot)
 {
-    return slot->n_prompt - size_min(slot->n_prompt, size_max(1, loop->strategy->computed));
+    return size_min(slot->n_prompt - size_min(slot->n_prompt, size_max(1, loop->strategy->computed)),
+                    slot->convert_at);
 }
 
 /* The prefix that the slot's prompt shares with `other`, as far as it may be reused: in models with
@@ -174,6 +177,7 @@ static bool can_retain(const struct loop *loop, const struct slot *slot)
     return rows && slot->seq == loop_first_seq(loop, slot) &&
            (single || !kv_seq_info(session_kv(session), slot->seq).attached) &&
            (single || kv_is_untrimmed(session_kv(session), slot->seq)) && !slot->n_discarded &&
+           slot->converted_at == SIZE_MAX &&
            bytes_of(loop, slot, rows) <= session_options(session)->prefix_cache_bytes;
 }
 

@@ -101,6 +101,8 @@ static const struct kind {
                      "compare with it by bmc-prof quality --reference", NULL},
     [KIND_RECEIPT] = {"file of receipts", RECEIPT_BEGIN, NULL, "a file of receipts",
                       "verify it with bmc-gen --verify-receipt", NULL},
+    [KIND_PRESSURE] = {"log of memory pressure", PRESSURE_BEGIN, NULL, "a log of memory pressure",
+                       "repeat it with --kv-pressure-replay", NULL},
     [KIND_FOLDER] = {"folder", NULL, has_no_bytes, NULL, NULL, NULL},
 };
 

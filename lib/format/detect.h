@@ -22,6 +22,7 @@ enum file_kind {
     KIND_SENSITIVITY,
     KIND_LOGITS,
     KIND_RECEIPT,
+    KIND_PRESSURE,
     KIND_FOLDER, /* found by path_detect() only */
     FILE_KINDS
 };
@@ -30,6 +31,9 @@ enum file_kind {
 #define HEADS_BEGIN       "# Retrieval heads, as layer and head"
 #define RANGES_BEGIN      "# Ranges of K and V by layer and KV head"
 #define SENSITIVITY_BEGIN "# Costs of types of KV entries"
+
+/* First bytes of logs of memory pressure (decode/pressure_log.h). */
+#define PRESSURE_BEGIN "# Events of memory pressure"
 
 /* First bytes of receipts (serve/receipt.h). */
 #define RECEIPT_BEGIN "{\"receipt\":"

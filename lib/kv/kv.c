@@ -119,6 +119,8 @@ static void close_store(struct kv *kv)
 {
     if (kv->policy->close)
         kv->policy->close(kv);
+    kv_close(kv->smaller);
+    free(kv->in_smaller);
     state_close(kv->state);
     free(kv->head);
     free(kv->first_head);
@@ -268,9 +270,31 @@ void kv_spec_format(const struct kv *kv, char *text, size_t size)
         snprintf(text, size, "%s", kv->policy->name);
 }
 
-bool kv_overflowed(const struct kv *kv) { return kv->overflowed; }
+bool kv_overflowed(const struct kv *kv)
+{
+    return kv->overflowed || (kv->smaller && kv->smaller->overflowed);
+}
 
-struct kv_stats kv_stats(const struct kv *kv) { return kv->stats; }
+struct kv_stats kv_stats(const struct kv *kv)
+{
+    struct kv_stats all = kv->stats;
+    if (!kv->smaller)
+        return all;
+    const struct kv_stats *more = &kv->smaller->stats;
+    all.allocations += more->allocations;
+    all.copied_rows += more->copied_rows;
+    all.copied_bytes += more->copied_bytes;
+    all.padded_rows += more->padded_rows;
+    all.rows_computed += more->rows_computed;
+    all.alloc_ms += more->alloc_ms;
+    all.copy_ms += more->copy_ms;
+    return all;
+}
+
+const struct kv *kv_of_seq(const struct kv *kv, size_t seq)
+{
+    return kv->smaller && kv->in_smaller[seq] ? kv->smaller : kv;
+}
 
 void kv_stats_restore(struct kv *kv, const struct kv_stats *before)
 {
@@ -282,11 +306,15 @@ void kv_stats_restore(struct kv *kv, const struct kv_stats *before)
 
 struct kv_seq_info kv_seq_info(const struct kv *kv, size_t seq)
 {
-    const struct kv_seq *s = &kv->seq[seq];
+    const struct kv_seq *s = &kv_of_seq(kv, seq)->seq[seq];
     return (struct kv_seq_info){s->first, s->n, s->pending, s->cap, s->attached};
 }
 
-size_t kv_position(const struct kv *kv, size_t seq) { return kv->seq[seq].first + kv->seq[seq].n; }
+size_t kv_position(const struct kv *kv, size_t seq)
+{
+    const struct kv_seq *s = &kv_of_seq(kv, seq)->seq[seq];
+    return s->first + s->n;
+}
 
 bool kv_is_untrimmed(const struct kv *kv, size_t seq)
 {
@@ -297,7 +325,7 @@ size_t kv_untrimmed_limit(const struct kv *kv) { return kv->untrimmed_limit; }
 
 size_t kv_left(const struct kv *kv, size_t seq)
 {
-    return kv->policy->rolling ? SIZE_MAX : kv->setup.shape.max_rows - kv->seq[seq].n;
+    return kv->policy->rolling ? SIZE_MAX : kv->setup.shape.max_rows - kv_of_seq(kv, seq)->seq[seq].n;
 }
 
 /* Adds zeros for rows [from, to) of one layer of a sequence, in the memory that the caller attached
@@ -340,6 +368,7 @@ static int clean_attached(struct kv *kv, size_t seq, size_t rows, struct err *er
 
 int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
+    kv = kv_home(kv, seq);
     struct kv_seq *s = &kv->seq[seq];
     if (rows > kv_left(kv, seq))
         return err_set(err, "the context of %zu tokens is full: it has %zu, and %zu more are needed",
@@ -364,6 +393,7 @@ void kv_append(struct kv *kv, size_t seq, size_t layer, struct device_addr k, st
                size_t stride, const struct kv_queries *queries)
 {
     assert(layer < kv->setup.shape.layers);
+    kv = kv_home(kv, seq);
     kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, k, v, stride, queries);
 }
 
@@ -380,6 +410,7 @@ size_t kv_rows_bytes(const struct kv *kv, size_t rows) { return rows * kv_token_
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
             struct err *err)
 {
+    kv = kv_home(kv, seq);
     const struct kv_seq *s = &kv->seq[seq];
     const struct kv_sizes *sizes = kv_layer_sizes(kv, layer);
     assert(head + heads <= sizes->kv_heads);
@@ -435,7 +466,7 @@ size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b)
     const size_t n = size_min(kv->seq[a].n, kv->seq[b].n);
     struct kv_view view[2];
     struct err err;
-    if (!kv_shares_prefix(kv) || !n ||
+    if (!kv_shares_prefix(kv) || !n || /* converted sequences have no rows here */
         kv->policy->view(mutable, a, 0, 0, 1, kv->seq[a].n, &view[0], &err) < 0 ||
         kv->policy->view(mutable, b, 0, 0, 1, kv->seq[b].n, &view[1], &err) < 0)
         return 0;
@@ -452,12 +483,14 @@ size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b)
 
 size_t kv_storage_rows(const struct kv *kv, size_t seq)
 {
+    kv = kv_of_seq(kv, seq);
     const struct kv_seq *s = &kv->seq[seq];
     return s->attached ? size_max(s->cap, size_min(s->stored, kv->setup.shape.max_rows)) : s->cap;
 }
 
 size_t kv_rows_before_growth(const struct kv *kv, size_t seq)
 {
+    kv = kv_of_seq(kv, seq);
     const struct kv_seq *s = &kv->seq[seq];
     const size_t N = kv->setup.shape.max_rows;
     if (kv->policy->rolling)
@@ -475,6 +508,7 @@ static size_t seen_rows(const struct kv *kv, const struct kv_seq *s)
 
 size_t kv_attended_rows(const struct kv *kv, size_t seq)
 {
+    kv = kv_of_seq(kv, seq);
     const struct kv_seq *s = &kv->seq[seq];
     switch (kv->attend) {
     case KV_ATTEND_PADDED: return s->cap;
@@ -486,6 +520,7 @@ size_t kv_attended_rows(const struct kv *kv, size_t seq)
 
 size_t kv_attended_end(const struct kv *kv, size_t seq)
 {
+    kv = kv_of_seq(kv, seq);
     const struct kv_seq *s = &kv->seq[seq];
     return kv->attend == KV_ATTEND_PADDED ? s->cap : s->first + s->n + s->pending;
 }
@@ -508,6 +543,7 @@ static void count_pass(struct kv *kv, size_t seq)
 
 void kv_commit(struct kv *kv, size_t seq, size_t rows)
 {
+    kv = kv_home(kv, seq);
     struct kv_seq *s = &kv->seq[seq];
     assert(rows <= s->pending);
     count_pass(kv, seq);
@@ -520,6 +556,7 @@ void kv_commit(struct kv *kv, size_t seq, size_t rows)
 
 void kv_accept(struct kv *kv, size_t seq, const size_t *offset, size_t n)
 {
+    kv = kv_home(kv, seq);
     struct kv_seq *s = &kv->seq[seq];
     size_t extra[256];
     count_pass(kv, seq);
@@ -559,6 +596,7 @@ static void shrink(struct kv *kv, size_t seq)
 static void trim_heap(struct kv *kv)
 {
     enum { WORTH = 8 << 20 };
+    kv = kv->owner ? kv->owner : kv;
     if (kv->freed < WORTH)
         return;
     vm_trim_heap();
@@ -568,12 +606,16 @@ static void trim_heap(struct kv *kv)
 void kv_give_back(struct kv *kv)
 {
     for (size_t s = 0; s < kv->setup.n_seqs; s++)
-        shrink(kv, s);
+        shrink(kv_home(kv, s), s);
     trim_heap(kv);
 }
 
 void kv_truncate(struct kv *kv, size_t seq, size_t rows)
 {
+    struct kv *const owner = kv;
+    kv = kv_home(kv, seq);
+    if (!rows && owner->smaller)
+        owner->in_smaller[seq] = false;
     struct kv_seq *s = &kv->seq[seq];
     const size_t kept = rows_before(kv, seq, rows), was = s->n;
     state_truncate(kv->state, seq, kv_position(kv, seq), rows);
@@ -592,7 +634,7 @@ void kv_truncate(struct kv *kv, size_t seq, size_t rows)
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 {
     const size_t kept = rows_before(kv, from, rows);
-    assert(to != from && kv->seq[to].n == 0);
+    assert(to != from && kv->seq[to].n == 0 && kv_of_seq(kv, from) == kv && kv_of_seq(kv, to) == kv);
     if (kept && kv->policy->fork(kv, to, from, kept, err) < 0)
         return -1;
     state_fork(kv->state, to, from, kv_position(kv, from), rows);

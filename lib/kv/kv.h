@@ -360,6 +360,19 @@ void kv_truncate(struct kv *kv, size_t seq, size_t end);
  * keeps, so that truncating often copies no more rows than were appended. */
 void kv_give_back(struct kv *kv);
 
+/* Converting single sequences to a smaller type, where memory is short (kv_convert.c). kv_open_smaller() makes it possible:
+ * layers whose type has more bytes than `type` will have that one. It fails with the reason for caches that drop or
+ * offload entries, grow in lockstep, or have recurrent state, and if no layer would be smaller.
+ *
+ * kv_convert() converts a sequence, at most once, between forward passes: its entries are dequantised and quantised again,
+ * each alone, later ones are of that type from the beginning. On error it is as before. The sequence cannot be
+ * forked then; kv_truncate() to 0 makes it as any other. kv_of_seq(): the cache that has a sequence, for its types and
+ * footprint. */
+int kv_open_smaller(struct kv *kv, enum dtype type, struct err *err) MUST_USE;
+int kv_convert(struct kv *kv, size_t seq, struct err *err) MUST_USE;
+const struct kv_shape *kv_smaller_shape(const struct kv *kv); /* after kv_open_smaller() */
+const struct kv *kv_of_seq(const struct kv *kv, size_t seq);
+
 /* Makes sequence `to`, which is empty, a copy of sequence `from` up to and without position `end`;
  * the limits of kv_truncate() apply. */
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t end, struct err *err) MUST_USE;

@@ -139,6 +139,7 @@ static void read_span(const struct kv *kv, const struct kv_span *span, struct de
 int kv_read_rows(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, size_t first,
                  size_t rows, void *out, struct err *err)
 {
+    kv = kv_home(kv, seq);
     const size_t bytes = kv_row_bytes(kv, layer, v);
     struct kv_view view;
     prefetch_head(kv, seq, layer, head);
@@ -155,5 +156,6 @@ int kv_read_rows(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, s
 
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out, struct err *err)
 {
-    return kv_read_rows(kv, seq, layer, v, head, kv->seq[seq].first, kv->seq[seq].n, out, err);
+    const struct kv_seq_info info = kv_seq_info(kv, seq);
+    return kv_read_rows(kv, seq, layer, v, head, info.first, info.n, out, err);
 }

@@ -160,6 +160,10 @@ struct kv {
     struct state_store *state; /* recurrent state; NULL: the model has none */
     size_t state_bytes;        /* of stats.resident_bytes */
     size_t freed;              /* bytes freed since the heap was trimmed */
+    /* Sequences that kv_convert() has moved, in_smaller[n_seqs], are in the cache `smaller`, whose memory counts as that of its
+     * `owner`. NULL: kv_open_smaller() was not called. */
+    struct kv *smaller, *owner;
+    bool *in_smaller;
     struct kv_stats stats;
     atomic_bool overflowed;       /* kv_overflowed() */
     atomic_size_t converted_rows; /* rows written from f32, counted per head, K and V each */
@@ -167,6 +171,12 @@ struct kv {
     /* [n_heads] kv_spec.scales; NULL: each entry has a scale of its own */
     struct kv_extent *range;
 };
+
+/* The cache that holds a sequence. */
+static inline struct kv *kv_home(struct kv *kv, size_t seq)
+{
+    return kv->smaller && kv->in_smaller[seq] ? kv->smaller : kv;
+}
 
 static inline const struct kv_sizes *kv_layer_sizes(const struct kv *kv, size_t layer)
 {

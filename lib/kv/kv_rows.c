@@ -186,6 +186,8 @@ bool kv_commit_memory(const struct kv *kv, struct device_addr base, size_t store
 
 void kv_count_memory(struct kv *kv, size_t more, size_t less)
 {
+    if (kv->owner)
+        kv = kv->owner;
     kv->stats.resident_bytes += more;
     kv->stats.peak_bytes = size_max(kv->stats.peak_bytes, kv->stats.resident_bytes);
     kv->stats.resident_bytes -= less;

@@ -48,6 +48,8 @@ const struct rank_count rank_count[RANK_COUNTS] = {
     TIME(gen.store_wait_ms, "prefix_cache_wait_ms"),
     COUNT(gen.shared_rows, "shared_rows"),
     COUNT(gen.saved_bytes, "kv_saved_bytes"),
+    COUNT(gen.converted, "kv_converted"),
+    COUNT(gen.suspended, "kv_suspended"),
     COUNT(gen.prefill_tokens, "prefill_tokens"),
     COUNT(gen.prefill_steps, NULL),
     TIME(gen.prefill_ms, "prefill_ms"),

@@ -17,7 +17,7 @@ struct rank_count {
     bool is_time;     /* a double, in milliseconds; else a size_t */
     size_t at;        /* offset in struct rank_counts */
 };
-enum { RANK_COUNTS = 68 };
+enum { RANK_COUNTS = 70 };
 extern const struct rank_count rank_count[RANK_COUNTS];
 
 /* Collects this process's counts: `stats`, statistics of the session's KV cache, and memory. */

@@ -98,7 +98,8 @@ static void choose_shape(const struct spec *spec, const struct loop *loop, const
 {
     const struct spec_options *o = &spec->options;
     const size_t levels = size_min(slot->request->n - loop_generated(slot), loop_remaining(loop, slot));
-    const size_t entries = draft_entries(loop->session, slot->seq, levels);
+    const size_t entries =
+        size_min(draft_entries(loop->session, slot->seq, levels), pressure_left(loop, slot));
     const size_t max = levels > 1 ? size_min(size_min(entries - 1, spec->max_draft), allowed) : 0;
     if (o->record)
         tree_star(shape, size_min(max, size_min(RECORD_RANKS, spec->drafter->ranks)));

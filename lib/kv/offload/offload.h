@@ -41,5 +41,9 @@ size_t offload_floor(const struct kv *kv, size_t rows, size_t step);
  * copy them for `width` beams, if that exceeds the budget; otherwise 0. */
 size_t offload_prompt_excess(const struct kv *kv, size_t rows, size_t chunk, size_t width);
 
+/* Lets the cache take `ram` bytes of memory from the next pass on, at most its budget: more heads are offloaded, or later
+ * ones are not. If that is too little for what must be in memory, it takes that. */
+void offload_limit(struct kv *kv, size_t ram);
+
 /* True if all heads are sure to stay in memory as long as the sequences fit the budget in total. */
 bool offload_keeps_all(const struct kv *kv);

@@ -36,7 +36,7 @@ static size_t tail_of(const struct kv *kv, const struct growing *g, size_t sizes
 static struct offload_memory memory_of_none(const struct kv *kv, const struct kv_shape *shape)
 {
     const struct kv_streaming *streaming = &offload_of(kv)->streaming;
-    return (struct offload_memory){.ram = kv->spec.offload.ram,
+    return (struct offload_memory){.ram = kv->offload.ram,
                                    .shape = shape,
                                    .group = kv->spec.offload.group,
                                    .bytes_per_ms = offload_file_rate(offload_of(kv)->offload_file),
@@ -171,7 +171,20 @@ static int refuse(const struct kv *kv, size_t seq, size_t step, const struct off
                    "a time; ram=%zu is too small: raise it, or use fewer tokens, a smaller -np or "
                    "--chunk",
                    needed, now, now == 1 ? "" : "s", later, plan->group, plan->group == 1 ? "" : "s",
-                   kv->spec.offload.ram);
+                   kv->offload.ram);
+}
+
+void offload_limit(struct kv *kv, size_t ram) { kv->spec.offload.ram = size_min(ram, kv->offload.ram); }
+
+/* Plans within offload_limit(), or else with the least memory that the budget allows. */
+static bool make_plan(const struct kv *kv, struct offload_plan *plan, struct offload_memory *m,
+                      size_t *resident)
+{
+    m->ram = kv->spec.offload.ram;
+    if (offload_plan_make(plan, m, resident))
+        return true;
+    m->ram = size_min(plan->bytes, kv->offload.ram);
+    return offload_plan_make(plan, m, resident);
 }
 
 int offload_budget(struct kv *kv, size_t seq, size_t rows, struct err *err)
@@ -182,9 +195,9 @@ int offload_budget(struct kv *kv, size_t seq, size_t rows, struct err *err)
     if (!resident)
         return err_no_memory(err, "the cache's tables");
     m.before = offload_of(kv)->group;
-    const int rc = !offload_plan_make(&plan, &m, resident) ? refuse(kv, seq, rows, &plan, err)
-                   : plan.group                            ? apply_plan(kv, &plan, resident, err)
-                                                           : 0;
+    const int rc = !make_plan(kv, &plan, &m, resident) ? refuse(kv, seq, rows, &plan, err)
+                   : plan.group                        ? apply_plan(kv, &plan, resident, err)
+                                                       : 0;
     free(resident);
     return rc;
 }

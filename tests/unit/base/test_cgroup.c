@@ -53,6 +53,15 @@ static void version_2(void)
     expect("less below", 1, 1048576 - 4096);
     put("sys/fs/cgroup/a.slice/b.service/memory.current", "2097152\n");
     expect("above memory.high", 1, 0);
+    check(cgroup_memory_strain(root) == 0, "no strain: %zu", cgroup_memory_strain(root));
+    put("sys/fs/cgroup/a.slice/b.service/memory.events", "low 9\nhigh 3\nmax 2\noom 0\n");
+    put("sys/fs/cgroup/a.slice/memory.events", "low 0\nhigh 5\nmax 0\n");
+    put("sys/fs/cgroup/a.slice/memory.pressure",
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=250000\nfull avg10=0.00 avg60=0.00 avg300=0.00 "
+        "total=9900000\n");
+    check(cgroup_memory_strain(root) == 7, "events and stalls: %zu", cgroup_memory_strain(root));
+    put("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\n");
+    check(cgroup_memory_strain(root) == 10, "stalls of the system: %zu", cgroup_memory_strain(root));
 }
 
 static void version_1(void)
