@@ -126,11 +126,8 @@ int pressure_bind(struct pressure *p, struct session *session, const struct step
             return -1;
     }
     p->n_steps = n;
-    if (!p->options.limit && n) {
-        enum { SPARE = 96 << 20 };
+    if (!p->options.limit && n)
         p->strain = cgroup_memory_strain("");
-        p->margin = size_min(SPARE, vm_available() / 8);
-    }
     return 0;
 }
 
@@ -143,6 +140,7 @@ static struct pressure *pressure_of(const struct loop *loop)
 
 static long long measure_room(struct pressure *p)
 {
+    enum { SPARE = 96 << 20 }; /* for what else allocates */
     size_t bytes;
     if (p->options.limit)
         return read_limit(p->options.limit, &bytes)
@@ -150,6 +148,7 @@ static long long measure_room(struct pressure *p)
                    : p->room;
     const size_t left = vm_available(), strain = cgroup_memory_strain("");
     const long long room = left ? (long long)size_min(left, SIZE_MAX / 4) : LLONG_MAX / 4;
+    p->margin = size_min(SPARE, left / 8);
     if (strain == p->strain)
         return room;
     p->strain = strain;
@@ -408,7 +407,8 @@ static void wait_for_memory(struct loop *loop, struct pressure *p)
 {
     enum { MOST_MS = 60000, PAUSE_NS = 20000000 };
     const double start = clock_ms();
-    while (!p->options.limit && p->suspends && loop_in_flight(loop) == 1 && shortage(loop, p) > 0 &&
+    while (!p->options.limit && p->suspends && loop_in_flight(loop) == 1 &&
+           shortage(loop, p) > (long long)p->margin &&
            !__atomic_load_n(loop->interrupted, __ATOMIC_RELAXED) && clock_ms() - start < MOST_MS)
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }

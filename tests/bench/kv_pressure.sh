@@ -37,7 +37,7 @@ bin/bmc-gen -q -m "$model" --jsonl -f /dev/null # converted before, and in the p
 run() { sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" bin/bmc-gen -q -m "$model" --jsonl --ignore-eos -np 16 -t "$threads" --kv "$kv" -f "$work/in" --stats "$work/stats" "$@"; }
 
 run >"$work/all"
-most=$(jq .kv_peak_bytes "$work/stats") all=$(jq .peak_resident_bytes "$work/stats")
+most=$(jq .kv_resident_bytes "$work/stats") all=$(jq .peak_resident_bytes "$work/stats")
 echo "without a limit: $most bytes of cache, $all resident"
 run --kv-pressure "$steps" --kv-pressure-log "$work/log" >"$work/now" &
 run=$!
@@ -51,7 +51,7 @@ for part in 8 6 5 4 3; do # eighths of the cache are left
 done
 status=0
 wait $run || status=$?
-echo "exit status $status: $(jq -c '{sequences, finished_error, kv_converted, kv_suspended, kv_peak_bytes}' "$work/stats")"
+echo "exit status $status: $(jq -c '{sequences, finished_error, kv_converted, kv_suspended, kv_resident_bytes}' "$work/stats")"
 [ $status = 0 ]
 jq -se --argjson n "$tokens" 'length == 16 and all(.finish == "length" and (.ids | length) == $n)' "$work/now" >"$work/complete"
 hash=$(jq -r .logits_hash "$work/stats")
