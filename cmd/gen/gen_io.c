@@ -158,7 +158,7 @@ void gen_hint_threads(const struct gen *gen)
                 cores, cores > 1 ? "s" : "");
 }
 
-/* Tells of a number of --kv that the context cuts. */
+/* Tells of a number of --kv that the context cuts, and of a model without KV entries. */
 static void hint_cut(const struct gen *gen)
 {
     const struct session_options *s = session_options(gen->session);
@@ -166,6 +166,11 @@ static void hint_cut(const struct gen *gen)
         const char *name;
         size_t value;
     } given[] = {{"S", s->kv.window}, {"r", s->kv.r}, {"T", s->kv.T}};
+    if (gen->options->kv && !kv_setup(session_kv(gen->session))->shape.layers) {
+        cli_say(stderr, "%s: --kv %s has no effect: no layer of this model has KV entries\n",
+                gen->program->name, gen->options->kv);
+        return;
+    }
     for (size_t i = 0; i < ARRAY_LEN(given); i++)
         if (given[i].value > s->context && gen->options->kv)
             cli_say(stderr, "%s: --kv %s: %s is cut to the context of %zu tokens, which -c sets\n",

@@ -111,7 +111,7 @@ int prefix_store_bind(struct prefix_store *s, const struct session *session, str
     s->state_bytes = kv_state_bytes(session_kv(session));
     s->block = mem_zalloc(1, block_bytes(s));
     s->state = s->state_bytes ? mem_alloc(1, sizeof *s->state + s->state_bytes) : NULL;
-    s->layer = mem_alloc(shape->layers, sizeof *s->layer);
+    s->layer = mem_alloc(shape->layers + 1, sizeof *s->layer);
     if (!s->block || !s->layer || (s->state_bytes && !s->state))
         return err_no_memory(err, "blocks of the prefix cache");
     *s->block = s->head;

@@ -30,12 +30,13 @@ struct session {
 };
 
 /* Distance of the states that the prefix cache on disk stores: they have at most 4/5 of the bytes of the KV entries
- * between them, so that together with those at ends of prompts they have fewer. A pass passes few of them. */
+ * between them, so that together with those at ends of prompts they have fewer; without KV entries they are as far
+ * apart as those in memory may be. A pass passes few of them. */
 static size_t stored_distance(const struct session_options *o, const struct shard_shapes *all)
 {
     enum { LEAST = 64, IN_PASS = STATE_MARKS * 2 / 3 };
-    const size_t cost =
-        state_distance(&all->state, kv_shape_row_bytes(&all->kv) * 4 / 5, LEAST, SIZE_MAX / 4);
+    const size_t cost = state_distance(&all->state, kv_shape_row_bytes(&all->kv) * 4 / 5, LEAST,
+                                       all->kv.layers ? SIZE_MAX / 4 : STATE_FARTHEST);
     if (!all->state.conv || (!o->prefix_store && !o->stored_every) || o->leader)
         return 0;
     return round_up(size_max(o->stored_every ? o->stored_every : cost, div_up(o->chunk, IN_PASS)),

@@ -93,7 +93,7 @@ static int list_types(struct snapshot *s, const struct model *model, struct err 
 {
     const struct cache_types types = cache_types_alike(DTYPE_F32);
     const struct kv_shape shape = config_kv_shape(&model->config, 1, &types);
-    s->types = mem_alloc(shape.layers, sizeof *s->types);
+    s->types = mem_alloc(shape.layers + 1, sizeof *s->types);
     if (!s->types)
         return err_no_memory(err, "%zu layers", shape.layers);
     for (size_t l = 0; l < shape.layers; l++) {
@@ -235,11 +235,11 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
     if (check_fits(session, snapshot, snapshot->path, err) < 0 ||
         snapshot_check_scales(snapshot, &session_options(session)->kv_types, &kv->scales, err) < 0)
         return -1;
-    AUTO(free_auto) struct kv_layer_rows *layer = mem_alloc(layers, sizeof *layer);
+    AUTO(free_auto) struct kv_layer_rows *layer = mem_alloc(layers + 1, sizeof *layer);
     if (!layer)
         return err_no_memory(err, "%zu layers", layers);
-    int rc = kvfile_map_rows(file, index, &mapped, snapshot->path, err);
-    if (rc == 0) {
+    int rc = layers ? kvfile_map_rows(file, index, &mapped, snapshot->path, err) : 0;
+    if (rc == 0 && layers) {
         at = kv->memory->adopt(mapped.data, mapped.bytes);
         if (addr_is_null(at))
             rc = err_no_memory(err, "%zu bytes of KV entries", mapped.bytes);
@@ -252,7 +252,8 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
     }
     if (rc == 0)
         rc = kv_attach(session_kv(session), seq, layer, first, rows, (size_t)file->seq[index].cap, err);
-    session_hold_mapping(session, seq, mapped, at);
+    if (layers)
+        session_hold_mapping(session, seq, mapped, at);
     if (rc == 0 && file->head->state_bytes &&
         (rc = kv_state_load(session_kv(session), seq, kvfile_state(file, index, tokens), err)) < 0)
         session_clear(session, seq);
@@ -261,7 +262,7 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
 
 struct kvfile_sizes *snapshot_sizes(const struct kv_shape *shape)
 {
-    struct kvfile_sizes *list = mem_alloc(shape->layers, sizeof *list);
+    struct kvfile_sizes *list = mem_zalloc(shape->layers + 1, sizeof *list);
     for (size_t l = 0; list && l < shape->layers; l++) {
         const struct kv_sizes *sizes = kv_sizes_of(shape, l);
         list[l] = (struct kvfile_sizes){

@@ -76,7 +76,8 @@ struct saved_seq {
     const char *id; /* of the request, as JSON; NULL: none */
 };
 
-/* The sizes of a cache's layers as files have them, to be freed by the caller; NULL: out of memory. */
+/* The sizes of a cache's layers as files have them, one of zeros if no layer has KV entries, to be freed by the caller;
+ * NULL: out of memory. */
 struct kvfile_sizes *snapshot_sizes(const struct kv_shape *shape);
 
 /* Creates a snapshot file for sequences of a session; kvwriter_commit() completes it. */

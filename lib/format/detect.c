@@ -178,8 +178,7 @@ static const struct {
      " modern-bert nomic-bert-moe jina-bert roberta t5encoder"},
     {"an encoder-decoder model; only decoder-only models are supported",
      " T5 MT5 UMT5 Bart MBart Marian Pegasus M2M100 t5"},
-    {"a recurrent model without attention, which is not supported",
-     " Mamba FalconMamba Rwkv RWKV mamba rwkv"},
+    {"a recurrent model of a kind that is not supported", " Mamba FalconMamba Rwkv RWKV mamba rwkv"},
     {"a mixture of experts, which is not supported", " Phimoe PhiMoE GraniteMoeSWA Dbrx Jamba"
                                                      " phimoe dbrx jamba"},
     {"a model with sparse attention, which is not supported",

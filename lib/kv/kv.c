@@ -227,18 +227,19 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
         free(kv);
         return err_no_memory(err, "a cache of %zu sequences", n_seqs);
     }
-    kv->policy = spec->policy;
-    kv->memory = spec->memory;
     kv->spec = *spec;
+    kv->spec.policy = shape->layers ? spec->policy : &kv_policy_none;
+    kv->policy = kv->spec.policy;
+    kv->memory = spec->memory;
     kv->spec.state.memory = spec->memory;
-    kv->setup = (struct kv_setup){.policy = spec->policy->name,
+    kv->setup = (struct kv_setup){.policy = kv->policy->name,
                                   .memory = spec->memory,
                                   .shape = *shape,
                                   .n_seqs = n_seqs,
                                   .state = spec->state.shape};
     kv->largest = spec->shards.largest ? *spec->shards.largest : *shape;
     kv->untrimmed_limit = SIZE_MAX;
-    kv->attend = spec->attend_valid ? KV_ATTEND_VALID : spec->policy->attend;
+    kv->attend = spec->attend_valid ? KV_ATTEND_VALID : kv->policy->attend;
     if (open_store(kv, err) < 0) {
         close_store(kv);
         return -1;

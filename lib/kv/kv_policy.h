@@ -122,6 +122,9 @@ struct kv_policy {
 
 extern const struct kv_policy *const kv_policies[]; /* ends with NULL */
 
+/* In place of any of them, where no layer has KV entries. */
+extern const struct kv_policy kv_policy_none;
+
 struct kv_seq {
     size_t first;   /* position of the first row */
     size_t n;       /* committed rows */

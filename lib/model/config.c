@@ -37,6 +37,8 @@ static const int scaling_alias[] = {ROPE_PLAIN,    ROPE_LINEAR, ROPE_LLAMA3, ROP
 static const char *const kind_names[] = {"full",
                                          "sliding",
                                          "chunked",
+                                         "mlp",
+                                         "experts",
                                          "conv",
                                          "delta",
                                          "mamba",
@@ -47,11 +49,12 @@ static const char *const kind_names[] = {"full",
                                          "linear_attention",
                                          "attention",
                                          "hybrid",
+                                         "moe",
                                          NULL};
-static const int kind_alias[] = {LAYER_FULL,      LAYER_SLIDING, LAYER_CHUNKED,    LAYER_CONV,
-                                 LAYER_DELTA,     LAYER_MAMBA,   LAYER_MAMBA_FULL, LAYER_FULL,
-                                 LAYER_SLIDING,   LAYER_CHUNKED, LAYER_DELTA,      LAYER_FULL,
-                                 LAYER_MAMBA_FULL};
+static const int kind_alias[] = {LAYER_FULL,       LAYER_SLIDING, LAYER_CHUNKED,    LAYER_MLP,
+                                 LAYER_EXPERTS,    LAYER_CONV,    LAYER_DELTA,      LAYER_MAMBA,
+                                 LAYER_MAMBA_FULL, LAYER_FULL,    LAYER_SLIDING,    LAYER_CHUNKED,
+                                 LAYER_DELTA,      LAYER_FULL,    LAYER_MAMBA_FULL, LAYER_EXPERTS};
 static const char *const rope_names[] = {"rope", "local", "nope", "1", "0", NULL};
 static const char *const rotation_names[] = {"rope", "local", "nope", NULL};
 static const int rope_alias[] = {LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE, LAYER_ROPE, LAYER_NOPE};
@@ -74,9 +77,9 @@ static const struct key {
     {"layers", SIZE, AT(layers), 1, MAX_LAYERS, NULL, NULL, NULL},
     {"hidden", SIZE, AT(hidden), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"embed", SIZE, AT(embed), 1, MAX_WIDTH, NULL, NULL, NULL},
-    {"heads", SIZE, AT(heads), 1, MAX_WIDTH, NULL, NULL, NULL},
-    {"kv_heads", SIZE, AT(kv_heads), 1, MAX_WIDTH, NULL, NULL, NULL},
-    {"head_dim", SIZE, AT(head_dim), 1, 1024, NULL, NULL, NULL},
+    {"heads", SIZE, AT(heads), 0, MAX_WIDTH, NULL, NULL, NULL},
+    {"kv_heads", SIZE, AT(kv_heads), 0, MAX_WIDTH, NULL, NULL, NULL},
+    {"head_dim", SIZE, AT(head_dim), 0, 1024, NULL, NULL, NULL},
     {"layer_kv_heads", LAYERS, KEY(layer_kv_heads), 1, UINT16_MAX, NULL, NULL, "none"},
     {"layer_head_dim", LAYERS, KEY(layer_head_dim), 1, 1024, NULL, NULL, "none"},
     {"full_kv_heads", SIZE, KEY(full_kv_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
@@ -88,7 +91,7 @@ static const struct key {
     {"nope_dim", SIZE, KEY(latent.nope_dim), 0, 1024, NULL, NULL, "0"},
     {"v_dim", SIZE, KEY(latent.v_dim), 0, 1024, NULL, NULL, "0"},
     {"lora_norm_eps", REAL, KEY(latent.norm_eps), 0, 1, NULL, NULL, "0"},
-    {"ffn", SIZE, AT(ffn), 1, MAX_WIDTH, NULL, NULL, NULL},
+    {"ffn", SIZE, AT(ffn), 0, MAX_WIDTH, NULL, NULL, NULL},
     {"vocab", SIZE, AT(vocab), 1, MAX_VOCAB, NULL, NULL, NULL},
     {"mask_token", SIZE, AT(mask_token), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"context", SIZE, AT(context), 1, MAX_VOCAB, NULL, NULL, NULL},
@@ -157,6 +160,7 @@ static const struct key {
     {"window", SIZE, KEY(window), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"window_every", SIZE, KEY(window_every), 0, MAX_LAYERS, NULL, NULL, "0"},
     {"last_full", BOOL, KEY(last_full), 0, 0, bool_names, NULL, "false"},
+    {"one_sublayer", BOOL, KEY(one_sublayer), 0, 0, bool_names, NULL, "false"},
     {"layer_types", LAYERS, KEY(layer_types), 0, 0, kind_names, kind_alias, "none"},
     {"layer_rope", LAYERS, KEY(layer_rope), 0, 0, rope_names, rope_alias, "none"},
     {"rope_every", SIZE, KEY(rope_every), 0, MAX_LAYERS, NULL, NULL, "0"},
@@ -314,6 +318,23 @@ static void reset_experts(struct config_keys *keys)
     keys->mlp_layers.n = keys->expert_layers.n = 0;
 }
 
+/* Without MLPs, or without experts, in any layer, their keys have no effect. */
+static void reset_sublayers(struct config_text *text)
+{
+    bool mlp = false, experts = false;
+    for (size_t layer = 0; layer < text->config.layers; layer++) {
+        mlp |= keys_kind(&text->config, layer) == LAYER_MLP;
+        experts |= keys_kind(&text->config, layer) == LAYER_EXPERTS;
+    }
+    if (!mlp)
+        text->config.ffn = 0;
+    if (!experts)
+        text->keys.moe = (struct moe_plan){.scale = 1};
+    text->keys.expert_layers.n = text->keys.mlp_layers.n = 0;
+    text->keys.expert_first = text->keys.expert_last = 0;
+    text->keys.expert_every = 1;
+}
+
 /* A list of the layers with experts replaces the keys that say the same otherwise. */
 static void reset_expert_layers(struct config_text *text)
 {
@@ -374,6 +395,8 @@ static void reset_unused(struct config_text *text)
 {
     struct config *config = &text->config;
     struct config_keys *keys = &text->keys;
+    if (keys->one_sublayer)
+        reset_sublayers(text);
     if (!keys->moe.experts)
         reset_experts(keys);
     reset_factors(text);

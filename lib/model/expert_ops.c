@@ -5,7 +5,7 @@
  *   up = act(x Wgate[e]) * (x Wup[e])                        for each chosen expert e
  *   y = sum of weight[e] * (up Wdown[e]) + shared MLP(x)
  *
- * or, with router_input, up of weight[e] * x and the sum without weights.
+ * or, with router_input, up of weight[e] * x and the sum without weights; or, with mlp plain, up = act(x Wup[e]).
  *
  * The sum over the experts of a row goes in ascending order of their numbers, then comes the shared MLP. */
 #include "base/mem.h"
@@ -57,7 +57,8 @@ static struct op_arg shared_mlp(struct builder *b, struct op_arg h)
                                     .y = own_columns(b, out, DIM_HIDDEN)};
     struct op_product product = activated(b);
     product.w = weight_of(b, &b->w->shared_up);
-    product.gate = weight_of(b, &b->w->shared_gate);
+    if (b->c->mlp->kind == MLP_GATED)
+        product.gate = weight_of(b, &b->w->shared_gate);
     product.y = own_columns(b, up, DIM_SHARED_FFN);
     op_linear(b, h, &product, 1);
     op_gather(b, DIM_SHARED_FFN, product.y, up);
@@ -81,7 +82,8 @@ static struct op_arg experts_of_rows(struct builder *b, struct op_arg h, struct 
                                     .y = whole ? out : own_columns(b, out, DIM_HIDDEN)};
     struct op_product product = activated(b);
     product.w = expert_weight_of(b, &b->w->experts_up, c->moe->ffn);
-    product.gate = expert_weight_of(b, &b->w->experts_gate, c->moe->ffn);
+    if (c->mlp->kind == MLP_GATED)
+        product.gate = expert_weight_of(b, &b->w->experts_gate, c->moe->ffn);
     product.y = whole ? up : own_columns(b, up, DIM_EXPERT_FFN);
     append_product(b, &product);
     append_product(b, &down);

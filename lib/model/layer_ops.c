@@ -279,17 +279,16 @@ static void experts_beside(struct builder *b)
 
 /* ---- layers ---- */
 
-static void one_layer(struct builder *b)
+/* Attention, the recurrent state, or both on the same input; `*mlp_input` is that of an MLP in parallel. */
+static void mixing_sublayer(struct builder *b, struct op_arg *mlp_input)
 {
     const struct layer_plan *plan = b->plan;
     const struct attention_args attention = attention_of(b);
-    b->phase = PHASE_OTHER;
-    append_op(b, OP_TAP, hidden_of(b, BUFFER_X), hidden_of(b, BUFFER_X), b->c->hidden);
-    struct op_arg h = hidden_of(b, BUFFER_X), mlp_input = sublayer_input(b, BUFFER_H);
+    struct op_arg h = hidden_of(b, BUFFER_X);
     if (plan->attn_norm)
         h = pre_norm(b, BUFFER_H, &b->w->attn_norm);
     if (b->c->block == BLOCK_PARALLEL)
-        mlp_input = pre_norm(b, BUFFER_MLP_IN, &b->w->mlp_norm);
+        *mlp_input = pre_norm(b, BUFFER_MLP_IN, &b->w->mlp_norm);
     b->phase = PHASE_PROJECTION;
     if (plan->has_state)
         state_projection(b, h);
@@ -305,16 +304,33 @@ static void one_layer(struct builder *b)
     if (plan->has_state)
         state_output(b);
     post_norm(b, &b->w->attn_norm, &b->w->attn_post_norm);
+}
+
+static void mlp_sublayer(struct builder *b, struct op_arg input)
+{
+    const struct layer_plan *plan = b->plan;
     if (b->c->block == BLOCK_SEQUENTIAL)
-        mlp_input = pre_norm(b, BUFFER_H, &b->w->mlp_norm);
+        input = pre_norm(b, BUFFER_H, &b->w->mlp_norm);
     b->phase = PHASE_MLP;
     if (plan->has_mlp)
-        mlp(b, mlp_input);
-    if (!plan->has_mlp)
-        mixture_of_experts(b, mlp_input, output_of(b), !config_changes_output(b->c));
-    else if (plan->has_experts)
+        mlp(b, input);
+    else
+        mixture_of_experts(b, input, output_of(b), !config_changes_output(b->c));
+    if (plan->has_mlp && plan->has_experts)
         experts_beside(b);
     post_norm(b, &b->w->mlp_norm, &b->w->mlp_post_norm);
+}
+
+static void one_layer(struct builder *b)
+{
+    struct op_arg mlp_input = sublayer_input(b, BUFFER_H);
+    b->phase = PHASE_OTHER;
+    append_op(b, OP_TAP, hidden_of(b, BUFFER_X), hidden_of(b, BUFFER_X), b->c->hidden);
+    b->list->outputs_from = list_end(b);
+    if (!layer_kind_is_mlp(b->plan->kind))
+        mixing_sublayer(b, &mlp_input);
+    if (b->plan->has_mlp || b->plan->has_experts)
+        mlp_sublayer(b, mlp_input);
     add_layer_input(b);
 }
 

@@ -6,13 +6,15 @@
 #include "base/base.h"
 
 /* What a layer does with the tokens before: attention over all of them, over a sliding window, or over those of
- * the query's chunk, where positions are cut into chunks of the window's length; a short convolution, Gated
- * DeltaNet or Mamba-2, whose state does not grow with the sequence; or Mamba-2 beside attention, both on the
- * same input (state_ops.c). */
+ * the query's chunk, where positions are cut into chunks of the window's length; nothing, in layers that are only
+ * an MLP, or experts; a short convolution, Gated DeltaNet or Mamba-2, whose state does not grow with the
+ * sequence; or Mamba-2 beside attention, both on the same input (state_ops.c). */
 enum layer_kind {
     LAYER_FULL,
     LAYER_SLIDING,
     LAYER_CHUNKED,
+    LAYER_MLP,
+    LAYER_EXPERTS,
     LAYER_CONV,
     LAYER_DELTA,
     LAYER_MAMBA,
@@ -25,6 +27,11 @@ static inline bool layer_kind_attends(enum layer_kind kind)
     return kind <= LAYER_CHUNKED || kind == LAYER_MAMBA_FULL;
 }
 static inline bool layer_kind_has_state(enum layer_kind kind) { return kind >= LAYER_CONV; }
+/* True for layers that are only an MLP. */
+static inline bool layer_kind_is_mlp(enum layer_kind kind)
+{
+    return kind == LAYER_MLP || kind == LAYER_EXPERTS;
+}
 
 /* Rotation of Q and K in a layer: the number of its struct rope_plan, or none. */
 enum layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE };
@@ -175,7 +182,7 @@ struct layer_plan {
     size_t window, chunk;
     size_t ahead; /* positions after its own that a query attends to, of the same pass */
     enum layer_rope rope;
-    bool attn_norm;   /* a norm precedes attention, where norm_place has one */
+    bool attn_norm;   /* a norm precedes attention, or the state, where norm_place has one */
     bool sub_norm;    /* norms precede the output projections of attention and of the MLP */
     bool qk_norm;     /* Q and K are normalised, in the way of the configuration's qk_norm */
     bool temperature; /* Q is multiplied by the factor of attn_temperature() */
@@ -187,7 +194,7 @@ struct layer_plan {
     size_t kv_source; /* the layer whose KV entries this one attends to, which may be an earlier one */
     bool owns_kv;     /* projects K and V, and appends them to the cache */
 
-    /* MLP. Layers may have both, one beside the other. */
+    /* MLP. Layers may have both, one beside the other, or, in models of one_sublayer, none. */
     bool has_mlp, has_experts;
     size_t ffn; /* width of the MLP */
 };

@@ -108,7 +108,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(MLP, !plan || plan->has_mlp)                                                                     \
     X(GATED, c->mlp->kind == MLP_GATED)                                                                      \
     X(BIAS_MLP, c->mlp->bias)                                                                           \
-    X(MLP_NORM, before && c->block != BLOCK_PARALLEL_SHARED)                                           \
+    X(MLP_NORM, before && c->block != BLOCK_PARALLEL_SHARED && (!plan || plan->has_mlp || plan->has_experts)) \
     X(SUB_NORM, (plan ? plan : c->plan)->sub_norm)                                                     \
     X(POST_NORM, config_norms_output(c))                                                               \
     X(SCALE, c->layer_scale)                                                                           \
@@ -215,13 +215,13 @@ const struct weight_kind weight_kinds[] = {
     {"layer.router.weight",        DIM_EXPERTS,      DIM_HIDDEN,      {EXPERTS},                 FILL_RANDOM, IN_LAYER(router.weight)},
     {"layer.router.bias",          DIM_EXPERTS,      DIM_NONE,        {EXPERTS, BIAS_ROUTER},    FILL_ZERO,   IN_LAYER(router.bias)},
     {"layer.router_select.bias",   DIM_EXPERTS,      DIM_NONE,        {EXPERTS, SELECT_BIAS},    FILL_ZERO,   IN_LAYER(select_bias)},
-    {"layer.experts_gate.weight",  DIM_EXPERT_FFN,   DIM_HIDDEN,      {STACKED},                 FILL_RANDOM, IN_LAYER(experts_gate.weight)},
+    {"layer.experts_gate.weight",  DIM_EXPERT_FFN,   DIM_HIDDEN,      {STACKED, GATED},          FILL_RANDOM, IN_LAYER(experts_gate.weight)},
     {"layer.experts_up.weight",    DIM_EXPERT_FFN,   DIM_HIDDEN,      {STACKED},                 FILL_RANDOM, IN_LAYER(experts_up.weight)},
-    {"layer.experts_gate.bias",    DIM_EXPERT_FFN,   DIM_NONE,        {STACKED, BIAS_EXPERTS},   FILL_ZERO,   IN_LAYER(experts_gate.bias)},
+    {"layer.experts_gate.bias",    DIM_EXPERT_FFN,   DIM_NONE,        {STACKED, GATED, BIAS_EXPERTS}, FILL_ZERO,   IN_LAYER(experts_gate.bias)},
     {"layer.experts_up.bias",      DIM_EXPERT_FFN,   DIM_NONE,        {STACKED, BIAS_EXPERTS},   FILL_ZERO,   IN_LAYER(experts_up.bias)},
     {"layer.experts_down.weight",  DIM_HIDDEN,       DIM_EXPERT_FFN,  {STACKED},                 FILL_RANDOM, IN_LAYER(experts_down.weight)},
     {"layer.experts_down.bias",    DIM_HIDDEN,       DIM_NONE,        {STACKED, BIAS_EXPERTS},   FILL_ZERO,   IN_LAYER(experts_down.bias)},
-    {"layer.shared_gate.weight",   DIM_SHARED_FFN,   DIM_HIDDEN,      {EXPERTS, SHARED},         FILL_RANDOM, IN_LAYER(shared_gate.weight)},
+    {"layer.shared_gate.weight",   DIM_SHARED_FFN,   DIM_HIDDEN,      {EXPERTS, GATED, SHARED},  FILL_RANDOM, IN_LAYER(shared_gate.weight)},
     {"layer.shared_up.weight",     DIM_SHARED_FFN,   DIM_HIDDEN,      {EXPERTS, SHARED},         FILL_RANDOM, IN_LAYER(shared_up.weight)},
     {"layer.shared_down.weight",   DIM_HIDDEN,       DIM_SHARED_FFN,  {EXPERTS, SHARED},         FILL_RANDOM, IN_LAYER(shared_down.weight)},
     {"layer.shared_router.weight", DIM_HIDDEN,       DIM_NONE,        {EXPERTS, SHARED_GATED},   FILL_ZERO,   IN_LAYER(shared_router)},

@@ -157,7 +157,7 @@ END
 @test "unsupported architectures, vocabularies and ggml types: the message says what they are" {
     llama=$FIXTURES/gguf/llama-bias.gguf
     respelt "$llama" 'architecture\(.\{12\}\)llama' 'architecture\1mamba'
-    refused 'architecture "mamba" is a recurrent model without attention'
+    refused 'architecture "mamba" is a recurrent model of a kind that is not supported'
     while IFS='|' read -r architecture pattern; do
         copied "$(folder llama-bias)" ".architectures = [\"$architecture\"]"
         rm -f m.gguf

@@ -49,6 +49,9 @@ static const struct gguf_arch archs[] = {
     {"qwen35moe", "Qwen3_5MoeForCausalLM", true},
     {"granitehybrid", "GraniteMoeHybridForCausalLM", true},
     {"falcon-h1", "FalconH1ForCausalLM", false},
+    {"mamba2", "Mamba2ForCausalLM", false},
+    {"nemotron_h", "NemotronHForCausalLM", true},
+    {"nemotron_h_moe", "NemotronHForCausalLM", true},
     {"llama4", "Llama4ForCausalLM", false},
     {"gemma4", "Gemma4ForCausalLM", false},
     {"qwen2vl", "Qwen2_5_VLForConditionalGeneration", false},
@@ -92,10 +95,10 @@ bool gguf_arch_has(const struct gguf_arch *arch, const char *architecture)
     return has;
 }
 
-const struct gguf_arch *gguf_arch_of(const char *architecture)
+const struct gguf_arch *gguf_arch_of(const char *architecture, size_t nth)
 {
     for (size_t i = 0; i < ARRAY_LEN(archs); i++)
-        if (gguf_arch_has(&archs[i], architecture))
+        if (gguf_arch_has(&archs[i], architecture) && nth-- == 0)
             return &archs[i];
     return NULL;
 }
@@ -111,7 +114,8 @@ const struct gguf_arch *gguf_arch_of(const char *architecture)
 #define LATENT     "deepseek2 deepseek32 glm-dsa mistral4"
 #define SHORT_CONV "lfm2 lfm2moe"
 #define DELTA      "qwen3next qwen35 qwen35moe"
-#define MAMBA      "granitehybrid falcon-h1"
+#define NEMOTRON   "nemotron_h nemotron_h_moe"
+#define MAMBA      "granitehybrid falcon-h1 mamba2 " NEMOTRON
 #define ENCODERS   "bert nomic-bert"
 /* Parts of Mamba-2's projection, in order. */
 #define MAMBA_PARTS " of state_z,state_v,state_k,state_q,state_a"
@@ -191,6 +195,7 @@ static const struct name {
     {MAMBA, "layer.state_k", "blk.%.ssm_in", " part state_k" MAMBA_PARTS},
     {MAMBA, "layer.state_q", "blk.%.ssm_in", " part state_q" MAMBA_PARTS},
     {MAMBA, "layer.state_a", "blk.%.ssm_in", " part state_a" MAMBA_PARTS},
+    {NEMOTRON, "layer.mlp_norm", "blk.%.attn_norm", ""},          /* of layers without attention */
     {"falcon-h1", "layer.mlp_norm.weight", "blk.%.ffn_norm", ""}, /* without its ending */
     {"falcon-h1", "layer.mlp_norm.weight", "blk.%.ffn_norm.weight", ""},
     {SHORT_CONV, "final_norm", "token_embd_norm", ""},

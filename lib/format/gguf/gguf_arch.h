@@ -19,8 +19,8 @@ bool gguf_arch_listed(const struct gguf_arch *arch, const char *list);
 /* True if models of an architecture, by its name in config.json, have this one in GGUF files. */
 bool gguf_arch_has(const struct gguf_arch *arch, const char *architecture);
 
-/* The architecture that models of another, by its name in config.json, have in GGUF files; NULL: none. */
-const struct gguf_arch *gguf_arch_of(const char *architecture);
+/* The nth architecture that models of another, by its name in config.json, have in GGUF files; NULL: there are no more. */
+const struct gguf_arch *gguf_arch_of(const char *architecture, size_t nth);
 
 /* The metadata value of "ARCHITECTURE.key" ("llama.block_count"), or NULL. */
 const struct gguf_value *gguf_arch_value(const struct gguf_arch *arch, const struct gguf_set *set,

@@ -26,10 +26,11 @@ struct config_job {
     "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe "     \
     "llama4 phimoe " EXPERT_WIDTH
 /* Those that say how wide an expert is, and may have layers without experts. */
-#define EXPERT_WIDTH "qwen3vlmoe hunyuan-moe minimax-m2 exaone-moe bailingmoe2"
+#define EXPERT_WIDTH "qwen3vlmoe hunyuan-moe minimax-m2 exaone-moe bailingmoe2 nemotron_h_moe"
 
 #define DELTA    "qwen3next qwen35 qwen35moe"
-#define MAMBA    "granitehybrid falcon-h1"
+#define NEMOTRON "nemotron_h nemotron_h_moe"
+#define MAMBA    "granitehybrid falcon-h1 mamba2 " NEMOTRON
 #define ENCODERS "bert nomic-bert"
 #define LAYER                                                                                          \
     "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt " ENCODERS
@@ -121,7 +122,8 @@ static const struct gguf_key {
     {"expert_shared_feed_forward_length", .json = "shared_expert_intermediate_size,shared_intermediate_"
                                                   "size,moe_shared_expert_intermediate_size"},
     {"expert_shared_count", .json = "n_shared_experts,moe_num_shared_experts,num_shared_experts",
-     .supported = "qwen2moe glm4moe ernie4_5-moe hunyuan-moe exaone-moe bailingmoe2 " LATENT,
+     .supported =
+         "qwen2moe glm4moe ernie4_5-moe hunyuan-moe exaone-moe bailingmoe2 nemotron_h_moe " LATENT,
      .what = "shared experts"},
     {"expert_group_count", .json = "n_group"},
     {"expert_group_used_count", .json = "topk_group"},
@@ -131,6 +133,7 @@ static const struct gguf_key {
      .what = "routers other than softmax", .too = 1},
     {"expert_gating_func", .supported = "", .what = "routers other than softmax and sigmoid",
      .harmless = 1, .too = 2, .single = true},
+    {"moe_latent_size", .supported = "", .what = "experts on latent vectors"},
     {"interleave_moe_layer_step", .json = "moe_layer_interval,interleave_moe_layer_step",
      .supported = "ernie4_5-moe llama4", .what = "layers without experts in between", .too = 1},
     {"leading_dense_block_count",
@@ -177,6 +180,8 @@ static const struct constant {
     {"qwen35moe", "linear_head_order", "tiled"},
     {"falcon-h1", "mamba_norm_before_gate", "false"},
     {"gpt-oss", "rope_scaling.truncate", "false"},
+    {"nemotron_h", "mlp_hidden_act", "relu2"},
+    {"nemotron_h_moe", "mlp_hidden_act", "relu2"},
 };
 
 /* ---- checks ---- */
@@ -329,23 +334,27 @@ static int64_t integer_of(const struct config_job *job, const char *key, int64_t
     return e.of && gguf_is_number(e.of) && gguf_next(&e) ? e.integer : fallback;
 }
 
-/* Architectures whose layers without KV heads are of another kind. */
-#define SOME_ATTEND SHORT_CONV " granitehybrid"
+/* Architectures whose layers without KV heads, and those without an MLP, are of another kind. */
+#define SOME_ATTEND   SHORT_CONV " granitehybrid " NEMOTRON
+#define SOME_HAVE_MLP NEMOTRON
 
 /* Architectures that put_gemma4() completes, and the keys of which it reads the values of all layers. */
 #define OWN_SIZES "gemma4"
 #define OWN_KEYS  "attention.head_count_kv feed_forward_length"
 
 /* Copies a GGUF key to its names in config.json. Arrays (a value per layer) must be uniform, except that
- * layers without attention have no KV heads. */
+ * layers without attention have no KV heads, and those without an MLP no width of it. */
 static int put_key(struct config_job *job, const struct gguf_key *key, struct err *err)
 {
     const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key->gguf);
     struct gguf_element first = gguf_elements(value), next = first;
     if (!key->json || !value || !gguf_next(&first))
         return 0;
-    const bool sparse = value->is_array && strcmp(key->gguf, "attention.head_count_kv") == 0 &&
-                        gguf_arch_listed(job->arch, SOME_ATTEND);
+    const bool sparse =
+        value->is_array &&
+        ((strcmp(key->gguf, "attention.head_count_kv") == 0 &&
+          gguf_arch_listed(job->arch, SOME_ATTEND)) ||
+         (strcmp(key->gguf, "feed_forward_length") == 0 && gguf_arch_listed(job->arch, SOME_HAVE_MLP)));
     const bool own =
         gguf_arch_listed(job->arch, OWN_SIZES) && text_lists(OWN_KEYS, key->gguf, strlen(key->gguf));
     while (sparse && first.integer == 0 && gguf_next(&first))
@@ -419,6 +428,36 @@ static int put_layer_keys(struct config_job *job, struct err *err)
         if (put_layer_key(job, &layer_keys[i], err) < 0)
             return -1;
     return 0;
+}
+
+/* Layers of Nemotron-H: attention, an MLP or experts, or Mamba-2. */
+static int put_nemotron(struct config_job *job, struct err *err)
+{
+    const char *mlp = strcmp(job->arch->name, "nemotron_h_moe") == 0 ? "moe" : "mlp";
+    const struct gguf_value *kv = gguf_arch_value(job->arch, job->set, "attention.head_count_kv"),
+                            *ffn = gguf_arch_value(job->arch, job->set, "feed_forward_length");
+    const int64_t layers = integer_of(job, "block_count", 0);
+    struct gguf_element kv_heads = gguf_elements(kv), width = gguf_elements(ffn);
+    if (!gguf_arch_listed(job->arch, NEMOTRON))
+        return 0;
+    if (!gguf_is_number(kv) || !gguf_is_number(ffn) || layers < 0 || kv->count != (uint64_t)layers ||
+        ffn->count != (uint64_t)layers)
+        return err_set(
+            err,
+            "%s: %s.attention.head_count_kv and feed_forward_length must be lists of a number "
+            "for each of %lld layers",
+            job->path, job->arch->name, (long long)layers);
+    json_t *list = json_array();
+    while (list && gguf_next(&kv_heads) && gguf_next(&width))
+        if (json_push(list,
+                      json_string(kv_heads.integer ? "attention"
+                                  : width.integer  ? mlp
+                                                   : "mamba"),
+                      err) < 0) {
+            json_decref(list);
+            return -1;
+        }
+    return gguf_config_put(job->config, "layers_block_type", list, err);
 }
 
 static bool has(const struct config_job *job, const char *name)
@@ -963,11 +1002,11 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
     *config = job.config = json_pack("{s:[s]}", "architectures", architecture_of(&job));
     if (!job.config)
         return err_no_memory(err, "%s: its configuration", path);
-    if (put_keys(&job, err) < 0 || put_layer_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 ||
-        put_rotary(&job, err) < 0 || put_longrope(&job, err) < 0 || name_scaling(&job, err) < 0 ||
-        put_llama3(&job, err) < 0 || put_gemma(&job, err) < 0 || put_latent(&job, err) < 0 ||
-        put_implied(&job, err) < 0 || put_qk_norm(&job, err) < 0 || put_mtp(&job, err) < 0 ||
-        put_state(&job, err) < 0)
+    if (put_keys(&job, err) < 0 || put_layer_keys(&job, err) < 0 || put_nemotron(&job, err) < 0 ||
+        put_tensor_traits(&job, err) < 0 || put_rotary(&job, err) < 0 || put_longrope(&job, err) < 0 ||
+        name_scaling(&job, err) < 0 || put_llama3(&job, err) < 0 || put_gemma(&job, err) < 0 ||
+        put_latent(&job, err) < 0 || put_implied(&job, err) < 0 || put_qk_norm(&job, err) < 0 ||
+        put_mtp(&job, err) < 0 || put_state(&job, err) < 0)
         return -1;
     return put_falcon(&job, err) < 0 ? -1 : put_gemma4(&job, err);
 }

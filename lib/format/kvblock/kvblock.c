@@ -27,7 +27,7 @@ int kvblock_shape(struct kvblock_head *head, const struct kvfile_sizes *sizes, s
                   struct err *err)
 {
     size_t bytes = 0;
-    bool same = sizes->type[0] == sizes->type[1], fits = layers > 0;
+    bool same = sizes->type[0] == sizes->type[1], fits = true;
     *head = (struct kvblock_head){.version = KVBLOCK_VERSION,
                                   .tokens = KVBLOCK_TOKENS,
                                   .dtype = sizes->type[0],

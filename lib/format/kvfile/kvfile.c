@@ -61,7 +61,9 @@ static int check_shape(const struct kvfile_head *head, const char *name, struct 
     if (!cache_type_name((enum dtype)head->dtype) || head->layout != LAYOUT_ROWS)
         return err_set(err, "%s: unknown type %u or layout %u of KV entries", name, head->dtype,
                        head->layout);
-    if (head->layers - 1 >= MOST || head->kv_heads - 1 >= MOST || head->head_dim - 1 >= MOST)
+    /* only a recurrent state: no layer has KV entries */
+    const bool none = head->state_bytes && !head->layers && !head->kv_heads && !head->head_dim;
+    if (!none && (head->layers - 1 >= MOST || head->kv_heads - 1 >= MOST || head->head_dim - 1 >= MOST))
         return err_set(err, "%s: invalid shape: %llu layers, %llu KV heads, head_dim %llu", name,
                        (unsigned long long)head->layers, (unsigned long long)head->kv_heads,
                        (unsigned long long)head->head_dim);

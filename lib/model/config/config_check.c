@@ -176,13 +176,40 @@ static int check_state(const struct config *c, const char *name, struct err *err
     if (c->recurrent->conv_kernel < 2)
         return err_set(err, "%s: layers with a state need a conv_kernel from 2 to 64, found %zu", name,
                        c->recurrent->conv_kernel);
-    if (!config_kv_layers(c, 0, c->layers))
-        return err_set(err, "%s: models without any attention layer are not supported", name);
     if (c->latent->kv_rank)
         return err_set(err, "%s: layers with a state beside latent attention are not supported", name);
     if (config_is_draft_head(c) || c->block != BLOCK_SEQUENTIAL || c->keys->no_attn_norm)
         return err_set(err, "%s: layers with a state need a sequential block, and no draft head", name);
     return check_state_sizes(c, kind, name, err);
+}
+
+/* Sizes of attention and of the MLP are given if there are such layers, and only then. */
+static int check_sublayers(const struct config *c, const char *name, struct err *err)
+{
+    bool attends = false, has_mlp = false, is_mlp = false;
+    for (size_t layer = 0; layer < c->layers; layer++) {
+        attends |= c->plan[layer].attends;
+        has_mlp |= c->plan[layer].has_mlp;
+        is_mlp |= layer_kind_is_mlp(c->plan[layer].kind);
+    }
+    if (attends != (c->heads && c->kv_heads && c->head_dim) ||
+        (!attends && (c->heads || c->kv_heads || c->head_dim)))
+        return err_set(err,
+                       "%s: heads, kv_heads and head_dim must be %s, as %s layer has attention; found "
+                       "%zu, %zu and %zu",
+                       name, attends ? "above 0" : "0", attends ? "a" : "no", c->heads, c->kv_heads,
+                       c->head_dim);
+    if (has_mlp && !c->ffn)
+        return err_set(err, "%s: layers with an MLP need an ffn above 0", name);
+    if (is_mlp && !c->keys->one_sublayer)
+        return err_set(err, "%s: layers of kind mlp and experts need one_sublayer", name);
+    if (c->keys->one_sublayer && (c->norm_place != NORM_BEFORE || c->block != BLOCK_SEQUENTIAL ||
+                                  c->moe->beside || config_is_draft_head(c)))
+        return err_set(err,
+                       "%s: one_sublayer needs a sequential block and norm_place before, and excludes "
+                       "expert_beside and draft heads",
+                       name);
+    return 0;
 }
 
 /* Checks that the RoPE parameters are consistent. */
@@ -334,8 +361,6 @@ static int check_experts(const struct config *c, const char *name, struct err *e
                        c->moe->experts, c->moe->used);
     if (!c->moe->ffn)
         return err_set(err, "%s: experts need an expert_ffn above 0", name);
-    if (c->mlp->kind != MLP_GATED)
-        return err_set(err, "%s: experts need mlp gated, found plain", name);
     if (c->block != BLOCK_SEQUENTIAL)
         return err_set(err, "%s: experts need a sequential block, found %s", name,
                        config_block_names[c->block]);
@@ -448,7 +473,8 @@ static int check_layers(const struct config *c, const char *name, struct err *er
 
 int config_check(const struct config *config, const char *name, struct err *err)
 {
-    if (check_rotations(config, name, err) < 0 || check_state(config, name, err) < 0)
+    if (check_rotations(config, name, err) < 0 || check_state(config, name, err) < 0 ||
+        check_sublayers(config, name, err) < 0)
         return -1;
     const size_t tokens = config->draft->input_vocab ? config->draft->input_vocab : config->vocab;
     if (config->mask_token >= tokens)
@@ -457,7 +483,7 @@ int config_check(const struct config *config, const char *name, struct err *err)
     if (check_no_head(config, name, err) < 0 || check_draft_head(config, name, err) < 0 ||
         check_experts(config, name, err) < 0)
         return -1;
-    if (config->heads % config->kv_heads)
+    if (config->kv_heads && config->heads % config->kv_heads)
         return err_set(err, "%s: %zu query heads are not a multiple of %zu KV heads", name,
                        config->heads, config->kv_heads);
     if (config->position == POSITION_ROPE && check_rope(config, name, err) < 0)

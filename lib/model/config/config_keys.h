@@ -28,6 +28,8 @@ struct config_keys {
     size_t
         window_every; /* every n-th layer has full attention, all others the window; 0: all have the window */
     bool last_full; /* the last layer has full attention, whatever layer_types or window_every say */
+    bool
+        one_sublayer; /* layers are attention or a state alone; layers of the kinds mlp and experts have the MLPs */
     struct layer_list layer_types; /* enum layer_kind; default: by window and window_every */
     bool bidirectional; /* tokens attend to later ones, too, in layers with a window to those in it */
     bool sub_norm;      /* norms precede the output projections of attention and of the MLP */

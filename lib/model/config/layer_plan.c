@@ -94,7 +94,7 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
                  : has_window(kind)   ? keys->window - 1
                                       : SIZE_MAX,
         .chunk = kind == LAYER_CHUNKED ? keys->window : 0,
-        .attn_norm = layer || !keys->no_attn_norm,
+        .attn_norm = !layer_kind_is_mlp(kind) && (layer || !keys->no_attn_norm),
         .sub_norm = keys->sub_norm,
         .rope = rope,
         .qk_norm = c->qk_norm && (!keys->qk_norm_rotated || rope != LAYER_NOPE),
@@ -104,11 +104,14 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
         .kv_heads = keys_size(&keys->layer_kv_heads, layer, full, keys->full_kv_heads, c->kv_heads),
         .head_dim = keys_size(&keys->layer_head_dim, layer, full, keys->full_head_dim, c->head_dim),
         .kv_source = keys_kv_source(c, layer),
-        .has_experts = keys->expert_layers.n ? c->moe->experts && keys_list_experts(c, layer)
-                                             : keys_default_experts(c, layer),
         .ffn = last && keys->kv_shared_ffn ? keys->kv_shared_ffn : c->ffn};
     plan.owns_kv = plan.attends && plan.kv_source == layer;
-    plan.has_mlp = c->moe->beside || !plan.has_experts;
+    if (keys->one_sublayer)
+        plan.has_experts = kind == LAYER_EXPERTS;
+    else
+        plan.has_experts = keys->expert_layers.n ? c->moe->experts && keys_list_experts(c, layer)
+                                                 : keys_default_experts(c, layer);
+    plan.has_mlp = keys->one_sublayer ? kind == LAYER_MLP : c->moe->beside || !plan.has_experts;
     return plan;
 }
 

@@ -21,14 +21,14 @@ int gguf_metadata_family(struct family *family, const struct gguf_out *out, stru
 
 const struct gguf_arch *gguf_metadata_arch(const struct family *family, size_t nth)
 {
-    const struct gguf_arch *last = NULL;
+    const struct gguf_arch *arch, *last = NULL;
     for (size_t i = 0; i < family->conf.n_entries; i++) {
-        const struct gguf_arch *arch = strcmp(family->conf.entry[i].key, "architecture") == 0
-                                           ? gguf_arch_of(family->conf.entry[i].value)
-                                           : NULL;
-        if (arch && arch != last && nth-- == 0)
-            return arch;
-        last = arch ? arch : last;
+        const struct conf_entry *entry = &family->conf.entry[i];
+        if (strcmp(entry->key, "architecture") != 0)
+            continue;
+        for (size_t n = 0; (arch = gguf_arch_of(entry->value, n)); last = arch, n++)
+            if (arch != last && nth-- == 0)
+                return arch;
     }
     return NULL;
 }
@@ -151,14 +151,18 @@ static void put_typed(struct gguf_values *values, const char *key, enum config_v
         gguf_put_integer(values, key, GGUF_U32, (int64_t)number);
 }
 
+/* Architectures with widths of MLPs, and numbers of KV heads, by layer. */
+#define NEMOTRON "nemotron_h nemotron_h_moe"
+
 /* Keys that put_special() writes, and that older files have in place of others. */
-static bool is_special(const char *key, const struct config *config)
+static bool is_special(const char *key, const struct config *config, const struct gguf_arch *arch)
 {
     static const char special[] = "rope.dimension_count rope.scale_linear attention.head_count_kv "
                                   "attention.key_length attention.value_length_mla ssm.inner_size "
                                   "full_attention_interval";
     const bool scaling = strncmp(key, "rope.scaling", strlen("rope.scaling")) == 0;
     return text_lists(special, key, strlen(key)) ||
+           (strcmp(key, "feed_forward_length") == 0 && gguf_arch_listed(arch, NEMOTRON)) ||
            (scaling &&
             (word_is(config, "rope_scaling", "none") || word_is(config, "rope_scaling", "llama3"))) ||
            (strcmp(key, "rope.scaling.original_context_length") == 0 &&
@@ -170,6 +174,8 @@ static const struct {
     const char *gguf, *key;
 } derived[] = {
     {"feed_forward_length", "ffn"},
+    {"context_length", "context"},
+    {"attention.head_count", "heads"},
     {"attention.layer_norm_epsilon", "norm_eps"},
     {"expert_feed_forward_length", "expert_ffn"},
     {"expert_shared_feed_forward_length", "shared_ffn"},
@@ -201,7 +207,7 @@ static int put_key(struct gguf_values *values, const struct gguf_out *out, const
     struct buf text = {0};
     enum config_value kind;
     bool usual;
-    if (is_special(key, out->config))
+    if (is_special(key, out->config, arch))
         return 0;
     const int found = find_reading(&reading, family, members, err);
     if (found <= 0 && (found < 0 || !find_derived(&reading, key, out->config)))
@@ -229,7 +235,7 @@ static void put_number(struct gguf_values *values, const struct gguf_arch *arch,
 static void put_kv_heads(struct gguf_values *values, const struct config *config,
                          const struct gguf_arch *arch)
 {
-    static const char by_layer[] = "lfm2 lfm2moe granitehybrid";
+    static const char by_layer[] = "lfm2 lfm2moe granitehybrid " NEMOTRON;
     char name[128];
     snprintf(name, sizeof name, "%s.attention.head_count_kv", arch->name);
     if (!gguf_arch_listed(arch, by_layer)) {
@@ -240,6 +246,20 @@ static void put_kv_heads(struct gguf_values *values, const struct config *config
     gguf_put_array(values, name, GGUF_I32, config->layers);
     for (size_t i = 0; i < config->layers; i++)
         gguf_add_integer(values, GGUF_I32, config->plan[i].attends ? (int64_t)config->kv_heads : 0);
+}
+
+/* Widths of MLPs, or of experts, by layer. */
+static void put_widths(struct gguf_values *values, const struct config *config,
+                       const struct gguf_arch *arch)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s.feed_forward_length", arch->name);
+    gguf_put_array(values, name, GGUF_I32, config->layers);
+    for (size_t i = 0; i < config->layers; i++)
+        gguf_add_integer(values, GGUF_I32,
+                         config->plan[i].has_experts ? (int64_t)config->moe->ffn
+                         : config->plan[i].has_mlp   ? (int64_t)config->plan[i].ffn
+                                                     : 0);
 }
 
 /* The layers with sliding windows, where the architecture does not imply them. */
@@ -264,6 +284,8 @@ static void put_heads(struct gguf_values *values, const struct config *config,
 {
     const struct latent_plan *latent = config->latent;
     const size_t rope = config_rope_dim(config);
+    if (!config->heads)
+        return;
     put_number(values, arch, "attention.key_length",
                latent->kv_rank ? latent->kv_rank + rope : config->head_dim);
     put_number(values, arch, "attention.value_length",
@@ -296,6 +318,8 @@ static void put_special(struct gguf_values *values, const struct config *config,
     char name[128];
     put_heads(values, config, arch);
     put_windows(values, config, arch);
+    if (gguf_arch_listed(arch, NEMOTRON))
+        put_widths(values, config, arch);
     if (state->heads)
         put_number(values, arch, "ssm.inner_size", config_state_values(config));
     if (gguf_arch_listed(arch, "qwen3next qwen35 qwen35moe"))
@@ -303,6 +327,8 @@ static void put_special(struct gguf_values *values, const struct config *config,
     if (gguf_arch_listed(arch, "glm4moe lfm2moe deepseek2") &&
         (word_is(config, "router", "sigmoid") || word_is(config, "router", "topk_sigmoid")))
         put_number(values, arch, "expert_gating_func", SIGMOID);
+    if (gguf_arch_listed(arch, "nemotron_h_moe") && config->moe->shared_ffn)
+        put_number(values, arch, "expert_shared_count", 1);
     if (gguf_arch_listed(arch, "glm4moe ernie4_5-moe deepseek2") && config->moe->shared_ffn &&
         config->moe->ffn)
         put_number(values, arch, "expert_shared_count", config->moe->shared_ffn / config->moe->ffn);

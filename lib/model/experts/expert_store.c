@@ -60,6 +60,8 @@ static void locate(const struct model *model, size_t layer, struct expert_layer 
         return;
     for (enum expert_matrix m = 0; m < EXPERT_MATRICES; m++) {
         const struct mat *mat = stack_of(model, layer, m);
+        if (!mat->data) /* plain MLPs have no gates */
+            continue;
         to->offset[m] = (size_t)((const unsigned char *)mat->data - model->file.map.data);
         to->size[m] = layout_bytes(mat->layout, mat->dtype, mat->out, mat->in);
         to->at[m] = to->bytes;
@@ -129,7 +131,7 @@ static int alloc_slots(struct expert_store *o, struct err *err)
 static void unmap_experts(const struct expert_store *o, const struct model *model)
 {
     for (size_t l = 0; l < o->n_layers; l++)
-        for (enum expert_matrix m = 0; o->layer[l].bytes && m < EXPERT_MATRICES; m++)
+        for (enum expert_matrix m = 0; m < EXPERT_MATRICES; m++)
             vm_forbid((void *)(uintptr_t)stack_of(model, o->first_layer + l, m)->data,
                       o->experts * o->layer[l].size[m]);
 }
@@ -338,6 +340,8 @@ static bool start_read(struct expert_store *o, struct expert_layer *layer, size_
     layer->held++;
     for (enum expert_matrix m = 0; m < EXPERT_MATRICES; m++) {
         const struct expert_range range = expert_slots_range(layer, m, expert);
+        if (!range.bytes)
+            continue;
         o->memory->file_read(o->file, &slot->ticket, addr_add(expert_slots_at(o, index), layer->at[m]),
                              range.from, range.bytes);
     }

@@ -126,13 +126,15 @@ static int add_reading(struct buf *text, const char *entry, const char *words, c
     return buf_add(text, entry, len, err);
 }
 
-/* Sets a key to a list, with values in place of the entries `words`. */
-static int set_reading(struct config_draft *draft, const char *key, char *list, const char *words,
-                       const char *values, struct err *err)
+/* Sets a key to a list, with values in place of the entries `words`; entries are separated by blanks, or single letters. */
+static int set_reading(struct config_draft *draft, const char *key, char *list, bool letters,
+                       const char *words, const char *values, struct err *err)
 {
     AUTO(buf_release) struct buf text = {0};
     int rc = 0;
-    for (char *entry; rc == 0 && (entry = strsep(&list, " "));) {
+    while (rc == 0 && list && *list) {
+        char letter[] = {*list, 0}, *entry = letters ? letter : strsep(&list, " ");
+        list += letters;
         rc = text.len ? buf_addf(&text, err, " ") : 0;
         if (rc == 0)
             rc = add_reading(&text, entry, words, values, err);
@@ -140,6 +142,17 @@ static int set_reading(struct config_draft *draft, const char *key, char *list, 
     if (rc == 0)
         rc = set_key(draft, key, text.data, err);
     return rc;
+}
+
+/* Sets a key to the number of entries of a list, or of letters of a text, if config.json has it. */
+static int set_entries(struct config_draft *draft, const char *key, const json_t *json,
+                       const char *path, struct err *err)
+{
+    const json_t *value = json ? json_at(json, path) : NULL;
+    const size_t n = json_is_string(value) ? json_string_length(value) : json_array_size(value);
+    char text[32];
+    snprintf(text, sizeof text, "%zu", n);
+    return n ? set_key(draft, key, text, err) : 0;
 }
 
 /* Sets a key to the rows of a tensor, if the source has it. */
@@ -215,9 +228,10 @@ static bool applies(const json_t *json, const char *paths, const char *wanted)
 
 /* The words after "KEY from PATHS"; NULL: not given. */
 struct from_words {
-    const char *otherwise, *null;    /* "default VALUE", "null VALUE" */
-    const char *paths, *wanted;      /* "if PATHS WANTED" */
-    const char *reading, *as_values; /* "reading WORDS as VALUES" */
+    const char *otherwise, *null; /* "default VALUE", "null VALUE" */
+    const char *paths, *wanted;   /* "if PATHS WANTED" */
+    const char *reading, *letters,
+        *as_values; /* "reading WORDS as VALUES", "letters LETTERS as VALUES" */
 };
 
 static bool parse_from(struct from_words *from, const struct words *w)
@@ -230,6 +244,7 @@ static bool parse_from(struct from_words *from, const struct words *w)
         {"null", &from->null, NULL, NULL},
         {"if", &from->paths, NULL, &from->wanted},
         {"reading", &from->reading, "as", &from->as_values},
+        {"letters", &from->letters, "as", &from->as_values},
     };
     size_t at = 3;
     *from = (struct from_words){0};
@@ -292,12 +307,13 @@ static int apply_from(struct config_draft *draft, const struct family_line *line
         return 0;
     if (from.null && first_is_null(json, paths))
         return set_key(draft, key, from.null, err);
+    const char *words = from.letters ? from.letters : from.reading;
     if (family_look_up(json, paths, found, sizeof found))
-        return from.reading ? set_reading(draft, key, found, from.reading, from.as_values, err)
-                            : set_key(draft, key, found, err);
+        return words ? set_reading(draft, key, found, from.letters, words, from.as_values, err)
+                     : set_key(draft, key, found, err);
     if (from.otherwise)
         return set_key(draft, key, from.otherwise, err);
-    if (from.reading && json_object_get(draft->values, key))
+    if (words && json_object_get(draft->values, key))
         return 0;
     char name[2 * WORD_SIZE];
     return json ? err_set(err, "%s: \"%s\" is missing", draft->name, spelling(draft, json, paths, name))
@@ -305,8 +321,8 @@ static int apply_from(struct config_draft *draft, const struct family_line *line
 }
 
 /* Applies "KEY is VALUE [if PATHS WANTED[,WANTED]]", "KEY is VALUE with TENSOR", "KEY is VALUE at|every PATH else OTHER",
- * "KEY rows TENSOR" or "KEY from PATHS [default VALUE] [null VALUE] [if PATHS WANTED] [reading WORDS as VALUES]"; in a `let`
- * line, KEY is a variable. */
+ * "KEY rows TENSOR", "KEY entries PATH" or "KEY from PATHS [default VALUE] [null VALUE] [if PATHS WANTED] [reading WORDS as
+ * VALUES | letters LETTERS as VALUES]"; in a `let` line, KEY is a variable. */
 static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
                         struct err *err)
 {
@@ -320,6 +336,8 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
         return set_layers(draft, &w, json, err);
     if (strcmp(w.word[1], "from") == 0)
         return apply_from(draft, line, &w, json, err);
+    if (strcmp(w.word[1], "entries") == 0 && w.n == 3)
+        return set_entries(draft, key, json, value, err);
     if (strcmp(w.word[1], "rows") == 0 && w.n == 3)
         return set_rows(draft, key, value, err);
     if (strcmp(w.word[1], "is") != 0)

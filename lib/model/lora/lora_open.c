@@ -45,7 +45,7 @@ static bool lists(const struct conf *conf, const struct gguf_arch *arch)
             continue;
         snprintf(name, sizeof name, "%.*s", (int)strcspn(conf->entry[i].value, " "),
                  conf->entry[i].value);
-        if (arch ? gguf_arch_has(arch, name) : gguf_arch_of(name) != NULL)
+        if (arch ? gguf_arch_has(arch, name) : gguf_arch_of(name, 0) != NULL)
             return true;
     }
     return false;

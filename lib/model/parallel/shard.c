@@ -91,8 +91,10 @@ struct config shard_config(const struct model *model, size_t layer)
     const struct config all = *config_of_layer(&model->config, layer, &sizes);
     const struct ranks *ranks = tensor_ranks(model);
     struct config own = all;
-    own.heads = range_of(&all, DIM_Q, ranks).n / config_query_dim(&own);
-    own.kv_heads = range_of(&all, DIM_KV, ranks).n / own.head_dim;
+    if (all.heads) {
+        own.heads = range_of(&all, DIM_Q, ranks).n / config_query_dim(&own);
+        own.kv_heads = range_of(&all, DIM_KV, ranks).n / own.head_dim;
+    }
     return own;
 }
 
@@ -129,9 +131,11 @@ static struct kv_shape kv_shape_of(const struct config *c, size_t first, size_t 
         struct config own;
         struct kv_sizes sizes = config_kv_sizes(c, l, types);
         const struct config *of_layer = config_of_layer(c, l, &own);
+        const bool unused = l + 1 == c->layers && !shape.layers && c->heads;
+        if (!config_stores_kv(c, first, n, l) && !unused)
+            continue;
         sizes.kv_heads = shard_range(of_layer, DIM_KV, rank, size).n / sizes.head_dim;
-        if (config_stores_kv(c, first, n, l) || (l + 1 == c->layers && !shape.layers))
-            ok = kv_shape_add(&shape, sizes);
+        ok = kv_shape_add(&shape, sizes);
     }
     return shape;
 }
