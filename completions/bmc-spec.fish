@@ -8,7 +8,7 @@ complete -c bmc-spec -l no-parse-special -d 'treat special tokens such as </s> i
 complete -c bmc-spec -s e -l escape -d 'process the escapes \\n, \\t, \\r, \\\\, \\" and \\xHH in -p and --stop'
 complete -c bmc-spec -s n -l predict -x -d 'tokens to generate; -1 runs until an EOS token, a stop string or a full context (default -1)'
 complete -c bmc-spec -s c -l ctx-size -x -d 'context size, prompt and generated tokens together; 0 is the model\'s (default: with --jsonl the model\'s, else the larger of 4096 and prompt + n, at most the model\'s; n = -1 counts as 2048)'
-complete -c bmc-spec -s d -l draft -r -F -d 'draft model with the same vocabulary, or draft head (EAGLE) made for the model; the file tells which; self is the draft head in the model\'s own file (default: the bundled model\'s draft, when neither -m nor BMC_MODEL is given)'
+complete -c bmc-spec -s d -l draft -r -F -d 'draft model, or draft head (EAGLE) made for the model; the file tells which; self is the draft head in the model\'s own file (default: the bundled model\'s draft, when neither -m nor BMC_MODEL is given)'
 complete -c bmc-spec -o md -l model-draft -r -F -d 'the same as --draft'
 complete -c bmc-spec -l lookup -d 'prompt lookup: draft the tokens that followed an earlier occurrence of the last 4, 3 or 2 tokens'
 complete -c bmc-spec -l lookup-oldest -d 'with --lookup, use the first occurrence, not the latest'

@@ -15,7 +15,7 @@ static const struct opt opts[] = {
     PATH("file", "f", "FILE", file, "read the prompt (or the JSON lines) from a file; - is standard input, the default"),
     GEN_OPTS_PROMPT
     HEADING("Drafting"),
-    {OPT_TEXT, "draft", "d", "FILE", "draft model with the same vocabulary, or draft head (EAGLE) made for the model; the file tells which; self is the draft head in the model's own file (default: the bundled model's draft, when neither -m nor BMC_MODEL is given)", SPEC_AT(draft), 0, 0, NULL, true},
+    {OPT_TEXT, "draft", "d", "FILE", "draft model, or draft head (EAGLE) made for the model; the file tells which; self is the draft head in the model's own file (default: the bundled model's draft, when neither -m nor BMC_MODEL is given)", SPEC_AT(draft), 0, 0, NULL, true},
     {OPT_TEXT, "model-draft", "md", "FILE", "the same as --draft", SPEC_AT(draft), 0, 0, NULL, true},
     {OPT_FLAG, "lookup", NULL, NULL, "prompt lookup: draft the tokens that followed an earlier occurrence of the last 4, 3 or 2 tokens", SPEC_AT(lookup), 0, 0, NULL, false},
     {OPT_FLAG, "lookup-oldest", NULL, NULL, "with --lookup, use the first occurrence, not the latest", SPEC_AT(oldest), 0, 0, NULL, false},

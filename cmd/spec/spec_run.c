@@ -30,6 +30,10 @@ static int open_draft(struct gen *gen, struct err *err)
                        "%s: a draft head needs all of the target model in one process: use "
                        "--parallelism data, or draft with --lookup",
                        run->draft->name);
+    struct err differs;
+    if (!config_is_draft_head(&run->draft->config) && !gen_is_silent(gen) &&
+        draft_model_check(gen->model, run->draft, &differs) < 0)
+        cli_say(stderr, "%s: %s: drafts pass through text\n", gen->program->name, differs.text);
     return draft_attach(run->draft, gen->model, run->tapped, err);
 }
 

@@ -21,6 +21,11 @@ static int open_draft(struct tune *tune, struct err *err)
         return 0;
     if (cli_open_draft(&tune_program, given, NULL, tune->model, &tune->draft, err) < 0)
         return err_prefix(err, "--draft");
+    if (!config_is_draft_head(&tune->draft->config) &&
+        draft_model_check(tune->model, tune->draft, err) < 0)
+        return err_set(err,
+                       "--draft: %s has another vocabulary than the model: its drafts cannot be tuned",
+                       tune->draft->name);
     return draft_attach(tune->draft, tune->model, layer, err);
 }
 

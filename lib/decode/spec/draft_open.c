@@ -43,8 +43,12 @@ static int open_model_drafter(struct drafter **drafter, const struct drafter_pla
         model_counts(&all, session_model(target), &f32, err) < 0)
         return -1;
     const double cost = (double)own.weight_bytes / (double)all.weight_bytes;
-    return head ? draft_eagle_open(drafter, plan->session, target, plan->layer, cost, err)
-                : draft_model_open(drafter, plan->session, session_vocab(target), cost, err);
+    if (head)
+        return draft_eagle_open(drafter, plan->session, target, plan->layer, cost, err);
+    struct err differs;
+    return draft_model_check(session_model(target), draft, &differs) == 0
+               ? draft_model_open(drafter, plan->session, session_vocab(target), cost, err)
+               : draft_bridge_open(drafter, plan->session, session_model(target), cost, err);
 }
 
 /* The tokens that sequences may have, for which fewer bytes are initialised than for the most. */
@@ -113,13 +117,12 @@ static int check_id(const struct model *target, const struct model *draft, uint3
     if (a->len != b->len || (a->len && memcmp(a->data, b->data, a->len) != 0))
         return err_set(err,
                        "the draft model %s has another vocabulary: id %u is %s there and %s in the "
-                       "target; choose a draft made for this model",
+                       "target",
                        draft->name, id, draft_piece, target_piece);
     if (special != tokenizer_is_special(draft->tok, id))
         return err_set(err,
                        "the draft model %s has another vocabulary: id %u, %s, is %s there and "
-                       "%s in the target; choose a draft made for this model, or convert both anew "
-                       "from files that agree",
+                       "%s in the target",
                        draft->name, id, target_piece, special ? "an ordinary token" : "a special token",
                        special ? "a special token" : "an ordinary token");
     return 0;
@@ -141,6 +144,5 @@ int draft_model_check(const struct model *target, const struct model *draft, str
 int draft_attach(struct model *draft, const struct model *target, size_t layer[MAX_FEATURES],
                  struct err *err)
 {
-    return config_is_draft_head(&draft->config) ? draft_head_attach(draft, target, layer, err)
-                                                : draft_model_check(target, draft, err);
+    return config_is_draft_head(&draft->config) ? draft_head_attach(draft, target, layer, err) : 0;
 }

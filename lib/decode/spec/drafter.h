@@ -93,6 +93,11 @@ void draft_add(struct draft *draft, size_t parent, uint32_t token, size_t shape_
 int draft_model_open(struct drafter **drafter, struct session *session, size_t target_vocab,
                      double cost, struct err *err) MUST_USE;
 
+/* Drafts with a model that has another vocabulary, through text: chains of deterministic draft tokens. `session` as for
+ * draft_model_open(); it and `target` are borrowed. */
+int draft_bridge_open(struct drafter **drafter, struct session *session, const struct model *target,
+                      double cost, struct err *err) MUST_USE;
+
 /* Tokens at the end of a prompt that the target computes for a draft head, even if their KV entries
  * are known, so that the head does not begin without context. */
 enum { DRAFT_HEAD_PROMPT = 64 };
@@ -117,11 +122,12 @@ int draft_session_open(struct session **session, const struct model *draft, stru
  * the draft model themselves: draft_model_open() and the drafter add the prefix already. */
 int draft_model_error(int rc, struct err *err) MUST_USE;
 
-/* Fails, naming the first id that differs, unless both vocabularies have the same tokens. */
+/* Fails, naming the first id that differs, unless both vocabularies have the same tokens. A draft model with another one is
+ * opened by draft_bridge_open(). */
 int draft_model_check(const struct model *target, const struct model *draft, struct err *err) MUST_USE;
 
-/* Prepares an open draft for a target: draft_head_attach() for a draft head, which sets `layer`, else
- * draft_model_check(). */
+/* Prepares an open draft for a target: draft_head_attach() for a draft head, which sets `layer`; a draft model needs
+ * nothing. */
 int draft_attach(struct model *draft, const struct model *target, size_t layer[MAX_FEATURES],
                  struct err *err) MUST_USE;
 
