@@ -127,6 +127,10 @@ static int set_layers(struct prof *prof, struct err *err)
 {
     const size_t layers = prof->options.layers;
     struct config *config = &prof->report.run.config;
+    const bool compares = prof->options.command == PROF_POLICIES || prof->options.command == PROF_SWEEP;
+    if (compares && !config->heads)
+        return err_set(err, "%s has no attention, so there are no KV cache policies to compare",
+                       prof->report.shape);
     if (!layers)
         return 0;
     if (layers > config->layers)

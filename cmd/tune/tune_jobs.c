@@ -65,6 +65,8 @@ static int open_lists(struct tune *tune, struct err *err)
 {
     const struct tune_options *o = tune->options;
     char N[32];
+    if (!tune->config.heads)
+        return err_set(err, "%s has no attention, so there is no KV cache to tune", tune->shape);
     snprintf(N, sizeof N, "%zu", size_min(2048, tune->config.context));
     const char *all = tune->machine ? "128,256,512,1024,2048,4096,8192,16384" : N;
     const struct opt_sizes context = {"--ctx-size", 2, 1 << 20, TUNE_MAX_LIST};

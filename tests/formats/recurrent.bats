@@ -182,6 +182,8 @@ END
     [ "$(jq .peak_resident_bytes stats.json)" -lt 100000000 ] || fail "$(jq .peak_resident_bytes stats.json)"
     ok "$BMC_BIN/bmc-prof" memory -m "$model" -p 8 -n 8
     ok "$BMC_BIN/bmc-prof" bench -m "$model" -p 8 -n 8 -r 1
+    for command in policies sweep; do expect_error 1 'no attention, so there are no KV cache policies to compare$' "$BMC_BIN/bmc-prof" $command -m "$model" -N 32; done
+    expect_error 1 'no attention, so there is no KV cache to tune$' bmc-tune -m "$model"
     for folder in 1 2; do
         bmc-gen -q -m "$model" -p "$LONG" -n 32 --ignore-eos --prefix-cache store,states=64 --stats stats.json >out
         same mamba2 "prefix cache, process $folder"
