@@ -24,7 +24,12 @@
     X(IQ4_NL, 15, "iq4_nl", argument)                                                                  \
     X(IQ4_XS, 16, "iq4_xs", argument)                                                                  \
     X(MXFP4, 17, "mxfp4", argument)                                                                    \
-    X(TQ2_0, 21, "tq2_0", argument)
+    X(TQ2_0, 21, "tq2_0", argument)                                                                    \
+    X(NVFP4, 27, "nvfp4", argument)                                                                    \
+    X(Q1_0, 28, "q1_0", argument)                                                                      \
+    X(Q2_0, 29, "q2_0", argument)                                                                      \
+    X(Q4_Z32, 30, "q4_z32", argument)                                                                  \
+    X(Q4_Z128, 31, "q4_z128", argument)
 #define LOOKUP_TYPES(X, argument)                                                                      \
     X(IQ3_S, 18, "iq3_s", argument)                                                                    \
     X(IQ3_XXS, 19, "iq3_xxs", argument)                                                                \

@@ -26,6 +26,11 @@
  *   q5_k        5 bits        u8 scale, u8 min; f16 d, f16 dmin                 d * scale  -(dmin * min)  Q5_K
  *   q6_k        6 bits - 32   i8 scale per 16; f16 d                            d * scale  0              Q6_K
  *   mxfp4       codebook      e8m0 scale                                        scale      0              MXFP4
+ *   nvfp4       codebook      e4m3 scale per 16                                 scale / 2  0              NVFP4
+ *   q1_0        1 bit, -1, 1  f16 scale per 128                                 scale      0              Q1_0
+ *   q2_0        2 bits - 1    f16 scale per 64                                  scale      0              Q2_0
+ *   q4_z32      4 bits        f16 scale, u8 zero                                scale      -(scale * zero)
+ *   q4_z128     4 bits        f16 scale, u8 zero per 128                        scale      -(scale * zero)
  *   tq1_0       0 to 2, - 1   f16 d                                             d          0              TQ1_0
  *   tq2_0       2 bits - 1    f16 d                                             d          0              TQ2_0
  *   iq2_xxs     grid          s: bits 7 of the sign bytes; f16 d                d (2 s + 1) / 8  0        IQ2_XXS
@@ -37,10 +42,11 @@
  *   iq1_m       grid          u4 s per 16, two in a byte; f16 d                 d (2 s + 1) / 8  0        IQ1_M
  *   q8_2l       8 bits - 128  i8 scale per 16, u8 min per 16; f16 d, f16 dmin   d * scale  -(dmin * min)
  *
- * Groups have 32 inputs, or 16 where the table says so; d and dmin cover 256. q8_channel: BASS
+ * Groups have 32 inputs, or 16, 64 or 128 where the table says so; d and dmin cover 256. q8_channel: BASS
  * paper A.1. The last column lists GGUF types; earlier versions stored several of them as q8_0,
  * q6_k or q8_2l. An e8m0 scale is a power of two, 2^(byte - 128): half of that in the OCP's format, as
- * the codebook has twice its values. The u4 scale and min of q2_k share a byte, the scale in its low half.
+ * the codebook has twice its values. An e4m3 scale is a byte without sign: 4 bits of exponent, 3 of fraction. The
+ * q4_z types hold integers of 4 bits with zero points (GPTQ, AWQ) without loss. The u4 scale and min of q2_k share a byte, the scale in its low half.
  *
  * Types with a grid have no q: units of 32 inputs (quant/grids.h) take their place.
  *
@@ -77,8 +83,10 @@ struct quant_types {
     bool offset; /* SCALE_MIN is an f16 that is added unscaled */
     struct scale_array scales[SCALE_KINDS];
     enum codebook codebook;
-    bool power;   /* an element of SCALE_MAIN is the exponent of a power of two */
-    bool paired;  /* an element of SCALE_MAIN has the scale in its low half, the min in its high half */
+    bool e4m3;   /* an element of SCALE_MAIN is half a number of 4 bits of exponent and 3 of fraction */
+    bool zeros;  /* an element of SCALE_MIN is a zero point: the min is minus the scale times it */
+    bool power;  /* an element of SCALE_MAIN is the exponent of a power of two */
+    bool paired; /* an element of SCALE_MAIN has the scale in its low half, the min in its high half */
     bool ternary; /* q is 0, 1 or 2; packed blocks hold five in a byte */
     bool halves;  /* an element of SCALE_MAIN has the scales of two groups, the first in its low half */
     uint8_t level_bits; /* types of two levels: bits of a group's scale, signed if there is a zero
@@ -161,6 +169,12 @@ static const struct quant_types quant_types[DTYPE_COUNT] = {
                      .zero_point = 1,
                      .scales = {{0, 32}, {0, 0}, {2, 256}},
                      .ternary = true},
+    [DTYPE_NVFP4] =
+        {.bits = 4, .zero_point = 12, .scales = {{1, 16}}, .codebook = CODEBOOK_FP4, .e4m3 = true},
+    [DTYPE_Q1_0] = {.bits = 1, .zero_point = 1, .scales = {{2, 128}}},
+    [DTYPE_Q2_0] = {.bits = 2, .zero_point = 1, .scales = {{2, 64}}},
+    [DTYPE_Q4_Z32] = {.bits = 4, .scales = {{2, 32}, {1, 32}}, .zeros = true},
+    [DTYPE_Q4_Z128] = {.bits = 4, .scales = {{2, 128}, {1, 128}}, .zeros = true},
     [DTYPE_TQ2_0] = {.bits = 2, .zero_point = 1, .scales = {{0, 32}, {0, 0}, {2, 256}}},
 };
 
@@ -170,12 +184,12 @@ static inline size_t scale_count(struct scale_array scales, size_t n)
     return !scales.bytes ? 0 : scales.every ? div_up(n, scales.every) : 1;
 }
 
-/* Number of inputs that share a scale (a quant group): 16, 32, or all n of a row that has one
- * scale. */
+/* Number of inputs that share a scale (a quant group): 16, 32 (of types whose scales have more inputs, too), or all n
+ * of a row that has one scale. */
 static inline size_t quant_group(enum dtype type, size_t n)
 {
     const size_t every = quant_types[type].scales[SCALE_MAIN].every;
-    return every ? every >> quant_types[type].halves : n;
+    return every ? size_min(QK_GROUP, every >> quant_types[type].halves) : n;
 }
 
 /* True if the type's weights are points of a grid. */
@@ -187,15 +201,19 @@ static inline bool quant_has_min(enum dtype type)
     return quant_types[type].scales[SCALE_MIN].bytes || quant_types[type].paired;
 }
 
-/* The integer, zero_point too large, that quantised value q stands for, and its number of bits. */
+/* The integer, zero_point too large, that quantised value q stands for (of 1 bit: 0 or 2), and its number of bits. */
 static inline unsigned quant_integer(enum dtype type, unsigned q)
 {
-    return quant_types[type].codebook ? quant_codebooks[quant_types[type].codebook][q] : q;
+    return quant_types[type].codebook    ? quant_codebooks[quant_types[type].codebook][q]
+           : quant_types[type].bits == 1 ? 2 * q
+                                         : q;
 }
 static inline unsigned quant_integer_bits(enum dtype type)
 {
     static const uint8_t bits[CODEBOOKS] = {[CODEBOOK_IQ4] = 8, [CODEBOOK_FP4] = 5};
-    return quant_types[type].codebook ? bits[quant_types[type].codebook] : quant_types[type].bits;
+    return quant_types[type].codebook    ? bits[quant_types[type].codebook]
+           : quant_types[type].bits == 1 ? 2
+                                         : quant_types[type].bits;
 }
 
 /* ---- scales ---- */
@@ -229,6 +247,16 @@ static inline float quant_power(unsigned exponent)
     return x;
 }
 
+/* Half of a number of 4 bits of exponent, biased by 7, and 3 of fraction; bit 7 is ignored. */
+static inline float quant_e4m3_half(unsigned x)
+{
+    const unsigned exponent = x >> 3 & 15;
+    const uint32_t bits = ((exponent ? exponent : 1) + 116) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return (float)((x & 7) + (exponent ? 8 : 0)) * power;
+}
+
 /* The scale of a quant group of a type with a grid, without d. */
 static inline float quant_grid_scale(enum dtype type, const unsigned char *at, size_t k)
 {
@@ -260,12 +288,16 @@ static inline struct quant_scale quant_scale(enum dtype type,
     } else {
         if (quant->power)
             v.scale = quant_power(*at[SCALE_MAIN]);
+        else if (quant->e4m3)
+            v.scale = quant_e4m3_half(*at[SCALE_MAIN]);
         else if (quant->scales[SCALE_MAIN].bytes == 4)
             memcpy(&v.scale, at[SCALE_MAIN], sizeof v.scale);
         else
             v.scale = quant_load_f16(at[SCALE_MAIN]);
         if (quant->offset)
             v.min = quant_load_f16(at[SCALE_MIN]);
+        else if (quant->zeros)
+            v.min = -(v.scale * (float)*at[SCALE_MIN]);
     }
     return v;
 }

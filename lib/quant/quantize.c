@@ -218,6 +218,41 @@ static void draw_grid(unsigned char *row, enum dtype type, const float *x, size_
     }
 }
 
+/* Types whose scales are not per quant group, or of 8 bits: for each, the smallest scale that clips neither the largest
+ * nor the smallest value, or half of that for values of one bit, and zero points in the middle. */
+static void quantize_scaled(unsigned char *row, enum dtype type, const float *x, size_t n)
+{
+    const struct quant_types *quant = &quant_types[type];
+    const size_t every = quant->scales[SCALE_MAIN].every;
+    const unsigned codes = 1U << quant->bits, zero = quant->zeros ? codes / 2 : quant->zero_point;
+    unsigned char *scale = row + quant_row_scales_at(type, n, SCALE_MAIN),
+                  *zeros = row + quant_row_scales_at(type, n, SCALE_MIN);
+    memset(row, 0, quant_row_q_bytes(type, n));
+    for (size_t from = 0; from < n; from += every, scale += quant->scales[SCALE_MAIN].bytes) {
+        const size_t end = size_min(n, from + every);
+        float step = largest(x + from, end - from) / (float)(quant->bits == 1 ? 2 : zero);
+        if (quant->e4m3) {
+            *scale = 0;
+            while (*scale < 0x7e && quant_e4m3_half(*scale) < step)
+                ++*scale;
+            step = quant_e4m3_half(*scale);
+        } else {
+            step = quant_store_f16(scale, step);
+        }
+        if (quant->zeros)
+            *zeros++ = (unsigned char)zero;
+        for (size_t i = from; i < end; i++) {
+            const float want = step > 0 ? x[i] / step + (float)zero : (float)zero;
+            unsigned best = 0;
+            for (unsigned q = 1; q < codes; q++)
+                if (fabsf((float)quant_integer(type, q) - want) <
+                    fabsf((float)quant_integer(type, best) - want))
+                    best = q;
+            quant_row_set_q(type, row, i, best);
+        }
+    }
+}
+
 void quantize_nearest(void *row, enum dtype type, const float *x, size_t n)
 {
     if (quant_has_grid(type))
@@ -228,6 +263,9 @@ void quantize_nearest(void *row, enum dtype type, const float *x, size_t n)
         quantize_levels(row, type, x, n, NULL, true);
     else if (quant_types[type].power)
         quantize_power(row, type, x, n, NULL, true);
+    else if (quant_types[type].e4m3 || quant_types[type].zeros ||
+             quant_types[type].scales[SCALE_MAIN].every > QK_GROUP)
+        quantize_scaled(row, type, x, n);
     else if (quant_types[type].codebook)
         quantize_groups(row, type, x, n, NULL, true);
     else

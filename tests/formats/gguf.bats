@@ -342,9 +342,9 @@ big_model() {
     pad 16
     refused 'tensor "a" extends beyond the end of the file'
     head_of 3 1 0
-    tensor a 40 0 32
+    tensor a 9 0 32
     pad 64
-    refused 'tensor "a" is NVFP4, which is not supported; use a file of the same model in one of F32, .*, IQ1_M$'
+    refused 'tensor "a" is Q8_1, which is not supported; use a file of the same model in one of F32, .*, IQ1_M$'
     head_of 3 1 0
     tensor a 99 0 32
     pad 64

@@ -18,8 +18,11 @@ static const struct quant_ref {
         size_t bytes, every;
     } scale, low, d, dmin;
     bool signed_scale;
-    bool codebook;    /* codes are indices into quant_codebook */
-    bool power;       /* of mxfp4: scales are exponents, and codes the values of FP4 */
+    bool codebook; /* codes are indices into quant_codebook */
+    bool power;    /* of mxfp4: scales are exponents, and codes the values of FP4 */
+    bool
+        e4m3; /* of nvfp4: scales are numbers of 4 bits of exponent and 3 of fraction, codes as in mxfp4 */
+    bool zeros;       /* minimums are integers, of which each counts as minus the scale */
     bool ternary;     /* codes are 0 to 2, packed as digits */
     bool half_scales; /* a scale byte has the scale in its low half, the minimum in its high half */
 } quant_refs[] = {
@@ -38,6 +41,11 @@ static const struct quant_ref {
     {DTYPE_IQ4_NL, 4, 0, {2, 32}, {0, 1}, {0, 1}, {0, 1}, .codebook = true},
     {DTYPE_IQ4_XS, 4, 0, {1, 32}, {0, 1}, {2, 256}, {0, 1}, .signed_scale = true, .codebook = true},
     {DTYPE_MXFP4, 4, 0, {1, 32}, {0, 1}, {0, 1}, {0, 1}, .power = true},
+    {DTYPE_NVFP4, 4, 0, {1, 16}, {0, 1}, {0, 1}, {0, 1}, .e4m3 = true},
+    {DTYPE_Q1_0, 1, 1, {2, 128}, {0, 1}, {0, 1}, {0, 1}, .signed_scale = false},
+    {DTYPE_Q2_0, 2, 1, {2, 64}, {0, 1}, {0, 1}, {0, 1}, .signed_scale = false},
+    {DTYPE_Q4_Z32, 4, 0, {2, 32}, {1, 32}, {0, 1}, {0, 1}, .zeros = true},
+    {DTYPE_Q4_Z128, 4, 0, {2, 128}, {1, 128}, {0, 1}, {0, 1}, .zeros = true},
     {DTYPE_TQ2_0, 2, 1, {0, 32}, {0, 1}, {2, 256}, {0, 1}, .signed_scale = false},
     {DTYPE_TQ1_0, 2, 1, {0, 32}, {0, 1}, {2, 256}, {0, 1}, .ternary = true},
 };
@@ -146,15 +154,19 @@ static inline double number_of(const struct quant_matrix *m, int plane, size_t o
     memcpy(&wide, &bits, sizeof wide);
     if (m->ref->power)
         return ldexp(1, (int)bits - 127);
+    if (m->ref->e4m3) {
+        const int exponent = (int)(bits >> 3 & 15), fraction = (int)(bits & 7);
+        return exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
+    }
     if (bytes == 1)
         return plane == 0 && m->ref->signed_scale ? (double)(int8_t)bits : (double)bits;
     return bytes == 2 ? f16_value(bits) : (double)wide;
 }
 
-/* The scale of an element, in mxfp4 of twice its code's value; products of an f16 and a byte are exact. */
+/* The scale of an element, in mxfp4 and nvfp4 of twice its code's value; products of an f16 and a byte are exact. */
 static inline float step_of(const struct quant_matrix *m, size_t o, size_t k)
 {
-    if (m->ref->power)
+    if (m->ref->power || m->ref->e4m3)
         return (float)(number_of(m, 0, o, k) / 2);
     if (!m->ref->scale.bytes)
         return (float)number_of(m, 2, o, k);
@@ -165,6 +177,8 @@ static inline float base_of(const struct quant_matrix *m, size_t o, size_t k)
 {
     if (!m->ref->low.bytes && !m->ref->half_scales)
         return 0;
+    if (m->ref->zeros)
+        return (float)-(number_of(m, 0, o, k) * number_of(m, 1, o, k));
     return (float)(m->ref->d.bytes ? -(number_of(m, 3, o, k) * number_of(m, 1, o, k))
                                    : number_of(m, 1, o, k));
 }
@@ -179,7 +193,9 @@ static inline float fp4_of(unsigned code)
 
 static inline int whole_of(const struct quant_matrix *m, size_t o, size_t k)
 {
-    if (m->ref->power)
+    if (m->ref->bits == 1)
+        return m->code[o][k] ? 1 : -1;
+    if (m->ref->power || m->ref->e4m3)
         return (int)(2 * fp4_of(m->code[o][k]));
     return m->ref->codebook ? quant_codebook[m->code[o][k]] : m->code[o][k] - m->ref->zero;
 }

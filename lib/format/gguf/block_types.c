@@ -69,6 +69,34 @@ INLINE void mxfp4(struct block_dest to, const unsigned char *b)
     memcpy(to.q, b + 1, SMALL / 2);
 }
 
+/* Four scales, then 8 bytes of each 16 elements: the first 8 in their low halves. A scale of NaN is 0, as for ggml. */
+INLINE void nvfp4(struct block_dest to, const unsigned char *b)
+{
+    for (size_t sub = 0; sub < 4; sub++)
+        to.scale[sub] = b[sub] == 0x7f ? 0 : b[sub];
+    for (size_t pair = 0; pair < 2; pair++)
+        for (size_t i = 0; i < 8; i++) {
+            const unsigned char *q = b + 4 + 16 * pair + i;
+            to.q[16 * pair + i] = (unsigned char)((q[0] & 15) | (q[8] & 15) << 4);
+            to.q[16 * pair + 8 + i] = (unsigned char)(q[0] >> 4 | (q[8] & 0xf0));
+        }
+}
+
+/* Q1_0 and Q2_0: d, then elements from the lowest bits of each byte up. */
+INLINE void q1_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    for (size_t i = 0; i < 128; i++)
+        to.q[i] = b[2 + i / 8] >> i % 8 & 1;
+}
+
+INLINE void q2_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    for (size_t i = 0; i < 64; i++)
+        to.q[i] = b[2 + i / 4] >> i % 4 * 2 & 3;
+}
+
 INLINE void q5_0(struct block_dest to, const unsigned char *b)
 {
     put_f16(to.scale, b);
@@ -387,6 +415,9 @@ static void dequantize_bf16(float *to, const unsigned char *from, size_t n)
     X(IQ4_NL, 20, SMALL, 18, q4_0)                                                                     \
     X(IQ4_XS, 23, SUPER, 136, iq4_xs)                                                                  \
     X(MXFP4, 39, SMALL, 17, mxfp4)                                                                     \
+    X(NVFP4, 40, 64, 36, nvfp4)                                                                        \
+    X(Q1_0, 41, 128, 18, q1_0)                                                                         \
+    X(Q2_0, 42, 64, 18, q2_0)                                                                          \
     X(IQ3_S, 21, SUPER, 110, iq3_s)                                                                    \
     X(IQ3_XXS, 18, SUPER, 98, iq3_xxs)                                                                 \
     X(TQ1_0, 34, SUPER, 54, tq1_0)                                                                     \

@@ -124,7 +124,7 @@ static const char *type_not_read(uint64_t number)
 {
     static const char *const names[] = {
         [9] = "Q8_1", [15] = "Q8_K", [24] = "I8",  [25] = "I16",
-        [26] = "I32", [27] = "I64",  [28] = "F64", [40] = "NVFP4",
+        [26] = "I32", [27] = "I64",  [28] = "F64",
     };
     return number < ARRAY_LEN(names) ? names[number] : NULL;
 }

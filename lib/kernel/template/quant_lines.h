@@ -38,7 +38,8 @@ INLINE vu load_line(enum dtype type, const unsigned char *qtile, int j, int g)
             move_bits(vu_load(at + j / 4 * PACK_LINE), j % 4 * 2, bits & 4, 0x03030303u << (bits & 4));
     at += (bits & 2) * PACK_LINE;
     if (bits & 1)
-        line |= move_bits(vu_load(at), j, bits & 6, 0x01010101u << (bits & 6));
+        line |= move_bits(vu_load(at), j, bits == 1 ? 1 : bits & 6,
+                          0x01010101u << (bits == 1 ? 1 : bits & 6));
     return line;
 }
 
@@ -65,6 +66,13 @@ INLINE vf load_power_scale(const unsigned char *at)
 {
     const vi exponent = vi_load_u8(at), small = exponent < 2;
     return (vf)((small & (vi_set1(0x200000) << (exponent & 1))) | (~small & ((exponent - 1) << 23)));
+}
+
+/* quant_e4m3_half() of VW bytes. */
+INLINE vf load_e4m3_scale(const unsigned char *at)
+{
+    const vi x = vi_load_u8(at), exponent = x >> 3 & 15, small = exponent < 1;
+    return vf_of((x & 7) + (~small & 8)) * (vf)((exponent - small + 116) << 23);
 }
 
 struct qscale_vec {
@@ -113,6 +121,8 @@ INLINE struct qscale_vec load_qgroup(enum dtype type, const struct panel *w, siz
         v.scale = super.d;
     else if (quant->power)
         v.scale = load_power_scale(at);
+    else if (quant->e4m3)
+        v.scale = load_e4m3_scale(at);
     else if (quant->scales[SCALE_MAIN].bytes == 4)
         v.scale = vf_load((const float *)(const void *)at);
     else if (quant->scales[SCALE_MAIN].bytes == 2)
@@ -125,6 +135,8 @@ INLINE struct qscale_vec load_qgroup(enum dtype type, const struct panel *w, siz
         v.scale = super.d * load_int8_scale(quant->zero_point, at);
     if (quant->offset)
         v.min = load_f16_scale(min_at);
+    else if (quant->zeros)
+        v.min = -(v.scale * load_int8_scale(false, min_at));
     else if (quant->scales[SCALE_MIN].bytes)
         v.min = -(super.dmin * load_int8_scale(false, min_at));
     return v;

@@ -158,7 +158,8 @@ static int32_t ref_dot(size_t i, size_t o, size_t from, size_t many)
 
 static float ref_sum(size_t i, size_t o)
 {
-    const size_t group = matrix.ref->scale.every;
+    const size_t every = matrix.ref->scale.every,
+                 group = every == SIZE_MAX ? every : size_min(every, 32);
     float y = 0;
     if (matrix.ref->type == DTYPE_Q8_CHANNEL)
         return (float)ref_dot(i, o, 0, matrix.in) * (step_of(&matrix, o, 0) * scales_of(i)[0]);
