@@ -87,6 +87,8 @@ isa_flags = $(if $(filter lib/kernel/$(PROCESSOR)/%,$(1)),$(ISA_FLAGS_$(PROCESSO
 PROTO   = $(patsubst lib/format/hf/%.proto,$(BUILD)/proto/%.pb-c,$(wildcard lib/format/hf/*.proto))
 # Other programs' options, as a string.
 FOREIGN = $(BUILD)/proto/foreign_options.inc
+# The kernels of OpenCL, as strings.
+CL_SOURCE = $(BUILD)/proto/cl_source.inc
 # Communication between ranks is a library of its own: nothing else needs MPI.
 MPI_SRC = lib/ranks/ranks_mpi.c
 MPI_LIB = $(BIN:bin=lib)/bmc-mpi.so
@@ -256,7 +258,7 @@ tests: $(UNIT) $(REPLAY) $(BUILD)/bench/papers/page $(if $(SANITIZE),,$(INJECT) 
 of_isa = $(if $(ISA_FLAGS_$(PROCESSOR)_$(1)),$(filter %_$(1).c,$(2)),$(foreach f,$(2),$(if $(call isa_flags,$f),,$f)))
 
 # Checks changed files; all of them after a change of a header or of flags.
-$(BUILD)/warned.%: $(WARNED) $(wildcard lib/*.h lib/*/*.h lib/*/*/*.h cmd/*.h cmd/*/*.h tests/*/*.h tests/unit/*/*.h) $(PROTO:=.h) $(FOREIGN) $(BUILD)/flags tests/warn.sh
+$(BUILD)/warned.%: $(WARNED) $(wildcard lib/*.h lib/*/*.h lib/*/*/*.h cmd/*.h cmd/*/*.h tests/*/*.h tests/unit/*/*.h) $(PROTO:=.h) $(FOREIGN) $(CL_SOURCE) $(BUILD)/flags tests/warn.sh
 	$(Q)sh tests/warn.sh $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -I. -I$(BUILD)/proto -std=gnu11 $(WARN) -Werror $(ISA_FLAGS_$(PROCESSOR)_$*) -- \
 	    $(call of_isa,$*,$(filter %.c,$(if $(filter-out %.c,$?),$^,$?)))
 	@touch $@
@@ -389,6 +391,13 @@ $(BUILD)/commit.o: $(BUILD)/commit.c $(BUILD)/flags
 $(FOREIGN): cmd/opt/foreign_options.list
 	@mkdir -p $(@D)
 	@sed 's/["\\]/\\&/g; s/.*/"&\\n"/' $< >$@
+
+$(CL_SOURCE): lib/opencl/cl_args.h $(wildcard lib/opencl/*.cl)
+	@mkdir -p $(@D)
+	@for f in $^; do echo "{\"$${f##*/}\","; sed 's/["\\]/\\&/g; s/.*/"&\\n"/' $$f; echo '},'; done >$@
+
+$(BUILD)/lib/opencl/cl_source.o: $(CL_SOURCE)
+$(BUILD)/lib/opencl/cl_source.o: private CPPFLAGS += -I$(BUILD)/proto
 
 $(BUILD)/cmd/opt/opt_hint.o: $(FOREIGN)
 $(BUILD)/cmd/opt/opt_hint.o: private CPPFLAGS += -I$(BUILD)/proto

@@ -10,7 +10,7 @@ set -eu
 packages="gcc libc6-dev binutils libsodium-dev libjansson-dev libpcre2-dev libutf8proc-dev libzip-dev libprotobuf-c-dev liburing-dev
 libedit-dev libmicrohttpd-dev pkgconf protobuf-c-compiler"
 if [ -z "${1:-}" ]; then
-    packages="$packages libopenblas0-openmp libdnnl2 curl bats bats-support bats-assert clang clang-format gojq jq parallel procps
+    packages="$packages libopenblas0-openmp libdnnl2 ocl-icd-libopencl1 pocl-opencl-icd curl bats bats-support bats-assert clang clang-format gojq jq parallel procps
 man-db python3"
 fi
 if [ "${1:-}" = arm ]; then

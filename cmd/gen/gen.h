@@ -36,6 +36,7 @@ struct gen_options {
     int64_t context;
     size_t batch, chunk, threads, threads_batch;
     const char *kv; /* NULL: not given */
+    int backend;    /* index in `backends` */
     const char *attn, *isa, *precision, *profile;
     const char *cache_kld;       /* NULL: not given */
     const char *cache_type;      /* NULL: not given */
@@ -315,6 +316,9 @@ int gen_use_pages(const struct gen *gen, const struct model *model, struct err *
 
 /* Says a sentence on standard error; `gen` is a struct gen. */
 void gen_say_note(void *gen, const char *sentence);
+
+/* The backend of the run, made ready. */
+const struct backend *gen_backend(const struct gen *gen, struct err *err) MUST_USE;
 
 /* The kernel set of the run; the first call selects it. */
 const struct kernels *gen_kernels(struct gen *gen, struct err *err) MUST_USE;

@@ -228,6 +228,9 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
                         "--experts does not go with --mlock, which keeps all weights in memory");
     if (o->lora.n && o->save_imatrix)
         opt_usage_error(program, "--save-imatrix measures the model itself: leave --lora out");
+    if (o->roofline && o->backend)
+        opt_usage_error(program, "--roofline measures the CPU: leave --backend %s out",
+                        backends[o->backend]->name);
     opt_names_check(program, o->kv, o->attn, o->isa, o->precision);
     if (o->check_hash && (strlen(o->check_hash) != 16 || strspn(o->check_hash, hex_digits) != 16))
         opt_usage_error(program, "--check-hash \"%s\": 16 hexadecimal digits are expected",

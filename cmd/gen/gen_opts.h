@@ -116,6 +116,7 @@
     NAMES("cache-type", "TYPE", cache_type, CHOICES_CACHES, "element type of the KV cache: {}; k=TYPE,v=TYPE: of keys and of values; q8:scales=FILE or q4:scales=FILE: with the scales that bmc-prof cache-scales measured, shared by all entries, instead of scales per entry (default f32, or that of the snapshot)"), \
     ROW_CACHE_KLD, \
     ROW_ATTEND, \
+    ROW_BACKEND, \
     ROW_ATTN, \
     ROW_ISA, \
     ROW_PRECISION, \

@@ -509,7 +509,8 @@ static int open_experts(struct gen *gen, struct err *err)
         return 0;
     if (expert_store_parse(&options, gen->options->experts, err) < 0)
         return -1;
-    return expert_store_open(gen->model, &options, backends[0]->memory, err);
+    const struct backend *backend = gen_backend(gen, err);
+    return backend ? expert_store_open(gen->model, &options, backend->memory, err) : -1;
 }
 
 static int open_heads(struct gen *gen, struct err *err)

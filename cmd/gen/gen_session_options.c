@@ -2,6 +2,7 @@
 #include "base/threads.h"
 #include "gen/gen.h"
 #include "tuned.h"
+#include "userdir.h"
 
 /* Sets the cache policy from --kv, by default the tuned profile's, and its T (number of cache
  * allocations) from the profile. */
@@ -11,8 +12,9 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     /* bmc-spec also needs the profile's batch knee */
     const bool needed = gen->hooks || !o->kv || o->profile ||
                         (kv_spec_parse(&s->kv, o->kv, err) == 0 && kv_spec_needs_T(&s->kv));
-    if (needed && tuned_open(&gen->tuned, gen->program->name, o->profile, s->cpu.kernels->isa,
-                             (enum vm_alloc)o->alloc, s->threads, err) < 0)
+    if (needed && (!o->backend || o->profile) &&
+        tuned_open(&gen->tuned, gen->program->name, o->profile, s->cpu.kernels->isa,
+                   (enum vm_alloc)o->alloc, s->threads, err) < 0)
         return -1;
     tuned_select(&gen->tuned, &gen->model->file.model_id);
     const char *tuned = tuned_policy(&gen->tuned);
@@ -26,6 +28,13 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
 static size_t default_chunk(const struct gen *gen)
 {
     return gen->ranks && gen->parallelism == PIPELINE_PARALLEL ? PIPELINE_CHUNK : DEFAULT_CHUNK;
+}
+
+const struct backend *gen_backend(const struct gen *gen, struct err *err)
+{
+    char cache[4096];
+    return backend_find(backends[gen->options->backend]->name,
+                        userdir_path(USER_CACHE, "kernels", cache, sizeof cache) ? cache : NULL, err);
 }
 
 const struct kernels *gen_kernels(struct gen *gen, struct err *err)
@@ -58,6 +67,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
     const struct gen_options *o = gen->options;
     *s = (struct session_options){
         .kv_types = gen->kv_types,
+        .backend = gen_backend(gen, err),
         .cpu.attn = attn_find(o->attn, err),
         .memory_bytes = o->memory_bytes,
         .chunk = o->chunk ? o->chunk : default_chunk(gen),
@@ -70,8 +80,11 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
         .stored_every = gen->prefix_store ? gen->stored_every : 0,
         .leader = gen->leads ? &gen->leader : NULL,
     };
-    if (!s->cpu.attn)
+    if (!s->cpu.attn || !s->backend)
         return -1;
+    if (s->backend->only_f32 && o->precision && strcmp(o->precision, "f32") != 0)
+        return err_set(err, "--backend %s computes in f32: leave --precision %s out", s->backend->name,
+                       o->precision);
     s->cpu.kernels = gen_kernels(gen, err);
     if (!s->cpu.kernels || gen_precision(gen, s->cpu.kernels, &s->cpu.precision, err) < 0 ||
         open_policy(gen, s, err) < 0)

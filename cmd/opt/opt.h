@@ -24,6 +24,7 @@ enum opt_kind {
 /* Markers in `choices`: the values come from a table of the library at run time. */
 #define CHOICES_KV        "@kv"        /* lib/kv/kv_policies.c */
 #define CHOICES_ISA       "@isa"       /* lib/kernel/kernels.c */
+#define CHOICES_BACKEND   "@backend"   /* lib/backend/backends.c */
 #define CHOICES_PRECISION "@precision" /* lib/kernel/gemm.c */
 #define CHOICES_ATTN      "@attn"      /* lib/attn/attn.c */
 #define CHOICES_TYPES     "@types"     /* lib/model/convert/tensor_types.c: types of random weights */

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "attn/attn.h"
+#include "backend/backend.h"
 #include "base/cores.h"
 #include "base/text_util.h"
 #include "cli.h"
@@ -83,6 +84,7 @@ void opt_put_roff(const char *text, FILE *out)
 
 static const char *nth_isa(size_t i) { return kernel_sets[i] ? kernel_sets[i]->isa : NULL; }
 static const char *nth_precision(size_t i) { return precision_names[i]; }
+static const char *nth_backend(size_t i) { return backends[i] ? backends[i]->name : NULL; }
 static const char *nth_attn(size_t i) { return attn_backends[i] ? attn_backends[i]->name : NULL; }
 
 static const char *nth_cache(size_t i) { return cache_types[i].name; }
@@ -94,7 +96,7 @@ static const struct {
     {CHOICES_KV, kv_policy_name},       {CHOICES_ISA, nth_isa},
     {CHOICES_PRECISION, nth_precision}, {CHOICES_ATTN, nth_attn},
     {CHOICES_TYPES, random_types_name}, {CHOICES_IMPORTS, model_types_name},
-    {CHOICES_CACHES, nth_cache},
+    {CHOICES_CACHES, nth_cache},        {CHOICES_BACKEND, nth_backend},
 };
 
 const char *opt_choices(const struct opt *opt)

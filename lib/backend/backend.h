@@ -19,7 +19,9 @@ struct backend_options {
         max_adapted; /* of LoRA adapters; the widest activated product that they change; 0: none */
     const struct attn_shape *shape; /* [n_shapes]: the different shapes of attention, op_attend.shape */
     size_t n_shapes;
-    const void *own; /* options of the backend: of the CPU, struct cpu_options */
+    const void *own;     /* options of the backend: of the CPU, struct cpu_options */
+    const struct op *op; /* [n_ops]: those that will run */
+    size_t n_ops;
 };
 
 /* State of forward passes that run one after the other. */
@@ -30,6 +32,11 @@ struct backend {
     const struct backend_memory *memory;
     bool
         in_process; /* the memory is that of the process: outputs can be written to the caller's, without a copy */
+
+    bool only_f32; /* products are of f32 activations */
+
+    /* Makes the device ready, before any other function; `cache`: a folder for what it keeps, or NULL. NULL: it is. */
+    int (*start)(const char *cache, struct err *err);
 
     int (*open)(struct backend_pass **pass, const struct backend_options *options,
                 struct err *err) MUST_USE;
@@ -57,3 +64,6 @@ struct backend {
 
 /* The backends of this library, ended by NULL; the first is that of whoever names none. */
 extern const struct backend *const backends[];
+
+/* The backend of a name, made ready; the first for NULL. NULL and an error: there is none, or it cannot run. */
+const struct backend *backend_find(const char *name, const char *cache, struct err *err) MUST_USE;

@@ -68,6 +68,8 @@ static struct hash settings_hash(const struct prefix_store *s, const struct sess
     hasher_add(&hasher, &session_model(session)->file.model_id, sizeof(struct hash));
     add_word(&hasher, precision_kernels(o->cpu.kernels, o->cpu.precision));
     add_word(&hasher, precision_name(o->cpu.precision));
+    if (o->backend->only_f32) /* entries are its own */
+        add_word(&hasher, o->backend->name);
     add_word(&hasher, o->cpu.attn->foreign_sums ? o->cpu.attn->name : "");
     hasher_add(&hasher, &s->version, sizeof s->version);
     hasher_add(&hasher, &s->head.dtype, 5 * sizeof s->head.dtype); /* the shape, too */

@@ -165,6 +165,8 @@ int session_open(struct session **out, const struct model *model, const struct s
     *s = (struct session){.model = model, .options = *options};
     if (!s->options.backend)
         s->options.backend = backends[0];
+    if (s->options.backend->only_f32)
+        s->options.cpu.precision = PRECISION_F32;
     s->layer_types = mem_alloc(size_max(options->kv_types.n, 1), sizeof *s->layer_types);
     if (s->layer_types && options->kv_types.n)
         memcpy(s->layer_types, options->kv_types.layer, options->kv_types.n * sizeof *s->layer_types);

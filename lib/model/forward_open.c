@@ -183,7 +183,9 @@ static int open_backend(struct forward *f, const void *own, struct err *err)
                                       .max_rank = loras_max_rank(f->model->loras),
                                       .shape = f->attn,
                                       .n_shapes = f->n_attn,
-                                      .own = own};
+                                      .own = own,
+                                      .op = f->list.op,
+                                      .n_ops = f->list.n};
     measure_products(&f->list, &options);
     return f->backend->open(&f->pass, &options, err);
 }

@@ -91,11 +91,13 @@ static int check_session(const struct session *session, struct err *err)
     const struct session_options *o = session_options(session);
     const struct kv_setup *setup = kv_setup(session_kv(session));
     if (o->cpu.attn->foreign_sums || o->cpu.kernels->foreign_sums ||
-        o->cpu.precision == PRECISION_BF16 || o->cpu.precision == PRECISION_BF16X2)
+        o->cpu.precision == PRECISION_BF16 || o->cpu.precision == PRECISION_BF16X2 ||
+        o->backend->only_f32)
         return err_set(
             err,
             "receipts need logits that are the same on every machine, which --attn blas and onednn, "
-            "--isa blas, and --precision bf16 and bf16x2 do not promise: leave them out");
+            "--isa blas, --backend opencl, and --precision bf16 and bf16x2 do not promise: leave them "
+            "out");
     if (setup->window || o->recompute || o->kv.offload.streaming)
         return err_set(err, "receipts need a cache that keeps all tokens: leave --kv shift and "
                             "--retrieval-heads out");

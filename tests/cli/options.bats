@@ -299,7 +299,7 @@ has_option() {
 @test "docs.sh detects a man page with a different table of options" {
     mkdir copy
     cp -r "$ROOT/man" "$ROOT/completions" copy
-    sed -i '/BEGIN FOREIGN/,/END FOREIGN/s/only the CPU/always a GPU/' copy/man/bmc-llama.cpp.7
+    sed -i '/BEGIN FOREIGN/,/END FOREIGN/s/uses one device/uses two/' copy/man/bmc-llama.cpp.7
     export DOCS_ROOT=copy BMC_BIN
     run sh "$ROOT/tests/docs.sh" check
     assert_failure 1

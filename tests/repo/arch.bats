@@ -4,7 +4,7 @@ load ../helper
 setup() { cd "$ROOT" || return 1; }
 
 # From the bottom up.
-modules='base quant report ranks format text kernel backend kv attn cpu model decode serve tune prof api'
+modules='base quant report ranks format text kernel backend kv attn cpu opencl model decode serve tune prof api'
 
 # Prints what it finds wrong, and fails then.
 assert_none() { # WHAT LINES
@@ -244,7 +244,7 @@ use_tensors() { # FILE..
 # But for the converter that reads another model's file, for which no backend is opened (model_source.c).
 @test "only kernels, quantisation, attention and the CPU's backend use the memory of tensors" {
     local files
-    mapfile -t files < <(find lib cmd -name '*.[ch]' ! -path 'lib/kernel/*' ! -path 'lib/quant/*' ! -path 'lib/attn/*' ! -path 'lib/cpu/*' ! -path lib/backend/memory.h ! -path lib/model/convert/model_source.c)
+    mapfile -t files < <(find lib cmd -name '*.[ch]' ! -path 'lib/kernel/*' ! -path 'lib/quant/*' ! -path 'lib/attn/*' ! -path 'lib/cpu/*' ! -path 'lib/opencl/*' ! -path lib/backend/memory.h ! -path lib/model/convert/model_source.c)
     [ "${#files[@]}" -ge 400 ]
     assert_none "they use the memory of tensors" "$(use_tensors "${files[@]}")"
     # Each of these files uses it.

@@ -241,8 +241,10 @@ int main(int argc, char **argv)
     json_t *root = open_json(argv[2]);
     cases = json_object_get(root, "cases");
     options.cpu.attn = attn_find(NULL, &err);
+    const char *backend = getenv("BMC_BACKEND");
+    options.backend = backend_find(backend, getenv("BMC_CACHE"), &err);
     options.cpu.kernels = kernels_select(getenv("BMC_ISA"), &err);
-    if (!options.cpu.attn || !options.cpu.kernels)
+    if (!options.backend || !options.cpu.attn || !options.cpu.kernels)
         die(&err);
     options.context = model->config.context;
     options.threads = options.threads_prefill = (int)number[0];

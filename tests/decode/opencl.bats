@@ -1,0 +1,118 @@
+# The backend opencl, on whatever device has a driver: PoCL's is a CPU. Without one all of this is skipped.
+load ../helper
+
+setup_file() {
+    # PoCL compiles kernels when they first run; they stay compiled between runs of the tests.
+    export POCL_CACHE_DIR=$BMC_BUILD/pocl XDG_CACHE_HOME=$BMC_BUILD/pocl/programs
+    mkdir -p "$POCL_CACHE_DIR"
+    if NO_DEVICE=$(bmc-gen -q -m "$ROOT/models.d/grimm.bmc" -p a -n 1 --backend opencl 2>&1 >/dev/null); then NO_DEVICE=; fi
+    export NO_DEVICE
+}
+
+setup() {
+    [ -z "$NO_DEVICE" ] || skip "$NO_DEVICE"
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+# A converted fixture, cached.
+converted() {
+    local file=$BMC_BUILD/models/opencl-$1.bmc
+    if [ ! "$file" -nt "$BMC_BIN/bmc-convert" ]; then
+        mkdir -p "$BMC_BUILD/models"
+        bmc-convert -q "$FIXTURES/families/$1" -o "$file" || return 1
+    fi
+    echo "$file"
+}
+
+# Those without recurrent state and latent attention, which the backend lacks.
+families() {
+    for config in "$FIXTURES"/families/*/config.json; do
+        case $config in */bamba/* | */deepseek-* | */falcon-h1* | */glm4-moe-lite/* | */granite-hybrid* | */lfm2* | */qwen35* | */qwen3next/* | */youtu/*) continue ;; esac
+        basename "$(dirname "$config")"
+    done
+}
+
+on_device() { # TYPE FAMILY..
+    local files=()
+    for name in "${@:2}"; do files+=("$(converted "$name")"); done
+    # a kernel that does not compile, which PoCL reports, too, is one of the checks
+    run --separate-stderr "$BMC_BUILD/tests/opencl_device" "$BMC_BUILD/pocl/programs" "$1" "${files[@]}"
+    [ "$status" -eq 0 ] || fail "$*: $output $stderr"
+    [[ $output =~ ^([0-9]+)' checks, 0 failed'$ ]] || fail "$output"
+    [ "${BASH_REMATCH[1]}" -ge $((18 * ($# - 1) + 7)) ]
+}
+
+# Prints ids and the hash of logits.
+traced() { # PROGRAM ARGUMENT..
+    "$1" -q -m "$ROOT/models.d/grimm.bmc" --temp 0 --ignore-eos --ids --stats stats "${@:2}" || return 1
+    jq -r .logits_hash stats
+}
+
+@test "on OpenCL, ids are those of the CPU, and logits do not depend on policy, chunk and drafts; growth and copies are those of equations 1 and 2" {
+    local names=(decilm gpt2 qwen3 gemma3 mixtral-fused)
+    [ "$BMC_FULL" != 1 ] || mapfile -t names < <(families)
+    on_device f32 "${names[@]}"
+    on_device q8 qwen3
+    on_device k=f16,v=bf16 qwen3
+    # A program that was kept, and is damaged, is compiled again.
+    local kept=("$BMC_BUILD"/pocl/programs/*.cl)
+    [ "${#kept[@]}" -ge 1 ]
+    truncate -s -1 "${kept[0]}"
+    on_device f32 qwen3
+}
+
+@test "on OpenCL, ids, logits and log-probabilities match transformers" {
+    local names=(gpt2 qwen3 mixtral)
+    [ "$BMC_FULL" != 1 ] || mapfile -t names < <(families)
+    for name in "${names[@]}"; do
+        BMC_BACKEND=opencl run "$BMC_BUILD/tests/reference" "$(converted "$name")" "$FIXTURES/families/$name/reference.json" bmc 1 64 2 f32 f32 1e-4
+        [ "$status" -eq 0 ] || fail "$name: $output"
+    done
+}
+
+@test "on OpenCL, drafts, batches and beams have the ids of one sequence, and drafts its logits" {
+    local prompt="Once upon a time there was a king, and the king had a daughter, and the king" alone
+    alone=$(traced bmc-gen -p "$prompt" -n 12 --backend opencl)
+    assert_equal "$(traced bmc-spec -p "$prompt" -n 12 --backend opencl --lookup)" "$alone"
+    assert_equal "$(traced bmc-spec -p "$prompt" -n 12 --backend opencl -md "$ROOT/models.d/grimm-draft.bmc" --tree 6 --kv paged:16)" "$alone"
+    assert_equal "$(head -n 1 <<<"$alone")" "$(traced bmc-gen -p "$prompt" -n 12 --precision f32 | head -n 1)"
+    local beams=(-p "$prompt" -n 8 --beams 3)
+    assert_equal "$(traced bmc-gen "${beams[@]}" --backend opencl --kv segment | head -n 1)" "$(traced bmc-gen "${beams[@]}" --precision f32 | head -n 1)"
+}
+
+@test "the measurements of a GPU say that there is none, and run on any device" {
+    run sh "$ROOT/tests/bench/opencl.sh"
+    assert_success
+    [[ $output == 'nothing to measure: the only OpenCL driver is that of a CPU (device of a CPU: '*'); ANY=1 measures it' || $output == 'device of a GPU'* ]]
+    ANY=1 N=64 TOKENS=8 ROUNDS=1 SECONDS_IN_ALL=0 run sh "$ROOT/tests/bench/opencl.sh"
+    assert_success
+    assert_output --partial 'left out, as the time is over: headwise'
+}
+
+@test "on OpenCL, quantised weights have the ids of the CPU, and logits that do not depend on the chunk" {
+    local types=(q4_k) prompt="The wolf came to the door of the house" file
+    [ "$BMC_FULL" != 1 ] || types=(f32 f16 bf16 q8_0 q8_channel q4_0 q4_1 q4_k q5_0 q5_k q6_k q3_k q2_k iq4_nl iq4_xs mxfp4)
+    for type in "${types[@]}"; do
+        file=$BMC_BUILD/models/opencl-$type.bmc
+        [ "$file" -nt "$BMC_BIN/bmc-convert" ] || bmc-convert -q "$ROOT/models.d/grimm.bmc" --type "$type" -o "$file"
+        ids=$(traced bmc-gen -m "$file" -p "$prompt" -n 6 --precision f32 | head -n 1)
+        whole=$(traced bmc-gen -m "$file" -p "$prompt" -n 6 --backend opencl)
+        assert_equal "$(head -n 1 <<<"$whole")" "$ids"
+        assert_equal "$(traced bmc-gen -m "$file" -p "$prompt" -n 6 --backend opencl --chunk 3 --kv iterative)" "$whole"
+    done
+}
+
+@test "what the backend opencl lacks is refused by name" {
+    local gen=(bmc-gen -q -p a -n 1 --backend opencl)
+    expect_error 1 '^bmc-gen: backend opencl lacks layers with recurrent state: use --backend cpu$' "${gen[@]}" -m "$(converted lfm2)"
+    expect_error 1 '^bmc-gen: backend opencl lacks latent attention: use --backend cpu$' "${gen[@]}" -m "$(converted deepseek-v2)"
+    gen+=(-m "$ROOT/models.d/grimm.bmc")
+    expect_error 1 '^bmc-gen: backend opencl has no KV cache of type q4: use --cache-type f32, bf16, f16, q8 or q8_channel, or --backend cpu$' "${gen[@]}" --cache-type q4
+    expect_error 1 '^bmc-gen: --backend opencl computes in f32: leave --precision bf16 out$' "${gen[@]}" --precision bf16
+}
+
+@test "without a device or a driver, one sentence says so" {
+    local gen=(bmc-gen -q -p a -n 1 --backend opencl -m "$ROOT/models.d/grimm.bmc")
+    mkdir none
+    OCL_ICD_VENDORS=$PWD/none expect_error 1 '^bmc-gen: OpenCL has no device \(0 platforms\): install the driver of one' "${gen[@]}"
+}
