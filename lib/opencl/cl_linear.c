@@ -30,10 +30,11 @@ int cl_weights_open(struct cl_pass *pass, enum dtype type, struct err *err)
     snprintf(options, sizeof options,
              "-DELEMENT=%zu -DBF16=%d -DBITS=%u -DZERO=%u -DCODEBOOK=%d -DMAIN=%u -DMIN=%u -DD=%u "
              "-DDMIN=%u -DEVERY_MAIN=%u -DEVERY_MIN=%u -DEVERY_D=%u -DEVERY_DMIN=%u -DOFFSET=%d "
-             "-DPOWER=%d -DPAIRED=%d -DSIGNED=%d -DSLICES=%d",
+             "-DPOWER=%d -DPAIRED=%d -DE4M3=%d -DZEROS=%d -DSIGNED=%d -DSLICES=%d",
              dtype_size(type), type == DTYPE_BF16, q->bits, q->zero_point, q->codebook, s[0].bytes,
              s[1].bytes, s[2].bytes, s[3].bytes, s[0].every, s[1].every, s[2].every, s[3].every,
-             q->offset, q->power, q->paired, q->zero_point != 0, cl_limits()->is_cpu ? 4 : 16);
+             q->offset, q->power, q->paired, q->e4m3, q->zeros, q->zero_point != 0,
+             cl_limits()->is_cpu ? 4 : 16);
     if (q->codebook)
         add_codebook(options, sizeof options, q->codebook);
     return cl_kernel_open(&w->one, "linear.cl", "product_one", options, err) < 0 ||

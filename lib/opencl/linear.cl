@@ -3,7 +3,7 @@
  *   ELEMENT            0: quantised; else bytes of an f32, f16 or bf16 (BF16)
  *   BITS ZERO CODEBOOK of quantised values
  *   MAIN MIN D DMIN    bytes of the scale arrays; EVERY_.. inputs that share an element, 0: all
- *   OFFSET POWER PAIRED SIGNED   as the members of struct quant_types with these names; SIGNED: the scale is an int8
+ *   OFFSET POWER PAIRED E4M3 ZEROS SIGNED   as the members of struct quant_types with these names; SIGNED: the scale is an int8
  *   SLICES             work-items that share an output
  *
  * A sum over inputs has one order, whatever the number of rows: slice s adds the products of groups s, s + SLICES.. of 32
@@ -38,10 +38,15 @@ static float2 scale_of(const struct cl_matrix *w, global const uchar *block, uin
 #endif
 #elif POWER
     v.x = *level < 2 ? as_float(0x200000u << *level) : as_float((uint)(*level - 1) << 23);
+#elif E4M3
+    v.x = (float)((*level & 7) + (*level >> 3 & 15 ? 8 : 0)) * as_float((max(*level >> 3 & 15, 1) + 116) << 23);
 #elif MAIN == 4
     v.x = *(global const float *)level;
 #else
     v.x = load_f16(level);
+#endif
+#if ZEROS
+    v.y = -(v.x * (float)*SCALE_AT(w, block, 1, EVERY_MIN, MIN, k, lane));
 #endif
 #if OFFSET
     v.y = load_f16(SCALE_AT(w, block, 1, EVERY_MIN, MIN, k, lane));
@@ -72,6 +77,8 @@ static int q_of(global const uchar *block, uint k, uint lane)
 #endif
 #if CODEBOOK
     return codebook[q];
+#elif BITS == 1
+    return 2 * q;
 #else
     return q;
 #endif

@@ -102,6 +102,12 @@ traced() { # PROGRAM ARGUMENT..
     done
 }
 
+@test "on OpenCL, weights of all types without a grid are dequantised as on the CPU" {
+    run --separate-stderr "$BMC_BUILD/tests/opencl_device" --types
+    [ "$status" -eq 0 ] || fail "$output"
+    [[ $output =~ ^([0-9]+)' checks, 0 failed'$ && ${BASH_REMATCH[1]} -ge 22 ]] || fail "$output"
+}
+
 @test "what the backend opencl lacks is refused by name" {
     local gen=(bmc-gen -q -p a -n 1 --backend opencl)
     expect_error 1 '^bmc-gen: backend opencl lacks layers with recurrent state: use --backend cpu$' "${gen[@]}" -m "$(converted lfm2)"

@@ -4,10 +4,12 @@
  *
  *   opencl_device CACHE TYPE MODEL..   CACHE: folder of programs; TYPE: of the KV cache
  *   opencl_device --info               names the device
+ *   opencl_device --types              weights of every type, of random bytes, are dequantised as on the CPU
  *
  * Status 77: there is no device. */
-#include "opencl/cl_device.h"
+#include "opencl/cl_pass.h"
 #include "opencl/opencl.h"
+#include "quant/pack.h"
 #include "tests/unit/trace.h"
 
 static void check_model(const struct model *model, const struct backend *device, struct kv_types types)
@@ -69,6 +71,45 @@ static void check_counts(const struct model *model, const struct backend *device
     session_close(session);
 }
 
+/* Rows of a packed matrix of random bytes, as a table of embeddings. */
+static void check_type(enum dtype type)
+{
+    enum { OUT = 32, IN = 512 };
+    static struct cl_pass pass;
+    struct err err;
+    const size_t bytes = layout_bytes(LAYOUT_PACKED, type, OUT, IN);
+    unsigned char *data = malloc(bytes);
+    static float want[OUT * IN], got[OUT * IN];
+    uint32_t token[OUT], random = 1;
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (unsigned char)((random = random * 1664525 + 1013904223) >> 24);
+    const struct mat mat = {type, LAYOUT_PACKED, OUT, IN, IN, data};
+    const struct device_addr at = cl_memory.adopt(data, bytes),
+                             to = cl_memory.alloc(VM_MALLOC, sizeof got);
+    const struct op op = {.kind = OP_FETCH,
+                          .out = {0, 0, IN},
+                          .width = IN,
+                          .fetch = {.table = {type, LAYOUT_PACKED, OUT, IN, IN, at}, .row = ROW_TOKEN}};
+    for (uint32_t i = 0; i < OUT; i++) {
+        token[i] = OUT - 1 - i;
+        mat_fetch_row(want + i * IN, &mat, token[i]);
+    }
+    if (cl_weights_open(&pass, type, &err) < 0 ||
+        cl_run_fetch(&pass, &op, &(struct op_step){.buffer = &to, .rows = OUT, .token = token},
+                     (struct row_range){0, OUT}, &err) < 0 ||
+        cl_failed(&err) < 0)
+        fail_with(&err);
+    cl_memory.read(got, to, sizeof got);
+    size_t other = 0;
+    for (size_t i = 0; i < OUT * IN; i++)
+        other += want[i] != got[i] && !(isnan(want[i]) && isnan(got[i]));
+    check(other == 0, "%s: %zu of %d weights differ, %g instead of %g the first", dtype_name(type),
+          other, OUT * IN, (double)got[0], (double)want[0]);
+    cl_memory.disown(at, bytes);
+    cl_memory.free(VM_MALLOC, to, sizeof got);
+    free(data);
+}
+
 /* A kernel from a folder of programs: compiled once, found by another name for the same text, compiled again where the file
  * is damaged. */
 static void check_programs(const char *folder)
@@ -95,11 +136,12 @@ int main(int argc, char **argv)
     struct err err;
     struct cache_types types;
     const char *scales;
-    const bool info = argc == 2 && strcmp(argv[1], "--info") == 0;
-    if (argc < 4 && !info)
+    const bool info = argc == 2 && strcmp(argv[1], "--info") == 0,
+               all_types = argc == 2 && strcmp(argv[1], "--types") == 0;
+    if (argc < 4 && !info && !all_types)
         return 2;
     kernels_setup();
-    const struct backend *device = backend_find("opencl", info ? NULL : argv[1], &err);
+    const struct backend *device = backend_find("opencl", argc == 2 ? NULL : argv[1], &err);
     if (!device) {
         printf("skipped: %s\n", err.text);
         return 77;
@@ -109,6 +151,11 @@ int main(int argc, char **argv)
                cl_limits()->name, cl_limits()->driver);
         return 0;
     }
+    for (enum dtype type = 0; all_types && type < DTYPE_COUNT; type++)
+        if (!quant_has_grid(type) && !quant_types[type].ternary)
+            check_type(type);
+    if (all_types)
+        return check_result();
     check_programs(argv[1]);
     if (cache_types_parse(&types, argv[2], &scales, &err) < 0)
         fail_with(&err);
