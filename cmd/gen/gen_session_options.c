@@ -85,6 +85,9 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
     if (s->backend->only_f32 && o->precision && strcmp(o->precision, "f32") != 0)
         return err_set(err, "--backend %s computes in f32: leave --precision %s out", s->backend->name,
                        o->precision);
+    if (s->backend->only_f32 && (o->pressure.steps || o->pressure.replay))
+        return err_set(err, "--kv-pressure is for the CPU's cache: leave --backend %s out",
+                       s->backend->name);
     s->cpu.kernels = gen_kernels(gen, err);
     if (!s->cpu.kernels || gen_precision(gen, s->cpu.kernels, &s->cpu.precision, err) < 0 ||
         open_policy(gen, s, err) < 0)
