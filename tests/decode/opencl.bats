@@ -117,7 +117,7 @@ traced() { # PROGRAM ARGUMENT..
     gen+=(-m "$ROOT/models.d/grimm.bmc")
     expect_error 1 '^bmc-gen: backend opencl has no KV cache of type q4: use --cache-type f32, bf16, f16, q8 or q8_channel, or --backend cpu$' "${gen[@]}" --cache-type q4
     expect_error 1 '^bmc-gen: --backend opencl computes in f32: leave --precision bf16 out$' "${gen[@]}" --precision bf16
-    expect_error 1 "^bmc-gen: --kv-pressure is for the CPU's cache: leave --backend opencl out$" "${gen[@]}" --jsonl --kv-pressure q8 --memory 1G
+    expect_error 1 "^bmc-gen: --kv-pressure is for the CPU's cache: leave --backend opencl out$" bmc-gen -q --backend opencl -m "$ROOT/models.d/grimm.bmc" --jsonl --kv-pressure q8 --memory 1G </dev/null
 }
 
 @test "without a device or a driver, one sentence says so" {
