@@ -163,7 +163,7 @@ static long long room_of(struct pressure *p, const struct kv *kv)
     enum { EVERY_MS = 20, CALM_MS = 1000 };
     const double now = clock_ms();
     const size_t used = kv_stats(kv).resident_bytes, strain = p->strain;
-    if (!p->measured_ms || now - p->measured_ms >= EVERY_MS) {
+    if (p->measured_ms == 0 || now - p->measured_ms >= EVERY_MS) {
         p->used = used;
         p->room = measure_room(p);
         p->measured_ms = now;

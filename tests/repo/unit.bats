@@ -35,6 +35,7 @@ unit() { # NAME ARGUMENT..
 @test "KV entries of quantised caches" { unit quant_rows; }
 @test "quantised caches: entries are quantised once, attention reads them in place" { unit kv_quant; }
 @test "memory footprint of caches, by arithmetic and as caches count it" { unit footprint; }
+@test "a cache of 32k tokens that is truncated to 1k has the memory that 1k needs, every policy" { unit shrink; }
 @test "growth in advance" { unit prepare; }
 @test "attention over a shared prefix, and over heads of which some are in memory" { unit kv_parts; }
 @test "a cache larger than memory: its entries, its memory, its file" { unit headwise; }
