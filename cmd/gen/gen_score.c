@@ -184,7 +184,7 @@ static int run_text_lines(struct gen *gen, const struct lines_run *run, struct e
     struct reranker reranker;
     if ((o->embed && o->pooling < 0 && embed_declared(gen->model, &pooling, err) < 0) ||
         (o->rerank && reranker_init(&reranker, gen->model, err) < 0))
-        return -1;
+        return err_prefix(err, "%s", gen->model->name);
     struct lines_progress progress = {.run = run};
     const struct text_lines job = {
         .session = gen->session,

@@ -16,7 +16,7 @@
 #define DEFAULT_CONNECTIONS 512
 #define DEFAULT_DRAIN       30
 #define DEFAULT_BODY_MIB    8
-#define EMBEDDING_PART      8 /* of --memory: one part in so many */
+#define TEXT_PART           8 /* of --memory, for embeddings and reranking: one part in so many */
 
 /* clang-format off */
 static const struct opt opts[] = {
@@ -130,8 +130,8 @@ static int generate_all(struct server *server, struct gen_stats *stats, struct e
     for (int failures = 0; failures < MOST_FAILURES && lane_wait(lane) &&
                            !__atomic_load_n(&server->stop, __ATOMIC_RELAXED);) {
         if (server->gen->embeds_only) {
-            err_set(&no_head, "the model %s has no LM head: it answers /v1/embeddings only",
-                    server->model);
+            err_set(&no_head, "the model %s has no LM head: it answers /v1/embeddings%s only",
+                    server->model, *server->no_reranker.text ? "" : " and /v1/rerank");
             lane_refuse(lane, OPENAI_BAD_REQUEST, &no_head);
             continue;
         }
@@ -150,10 +150,11 @@ static int generate_all(struct server *server, struct gen_stats *stats, struct e
 
 static void ignore_progress(void *arg) { (void)arg; }
 
-/* Embeds texts until there are no more; a session that fails is closed. */
-static int embed_all(struct server *server, struct session *session, struct err *err)
+/* Embeds or reranks texts until there are no more; a session that fails is closed. */
+static int serve_texts(struct lane *lane, struct session *session, struct err *err)
 {
-    const struct serve_io io = lane_io(&server->lane[EMBEDDING]);
+    struct server *server = lane->server;
+    const struct serve_io io = lane_io(lane);
     const struct model *model = server->gen->model;
     struct embed_stats stats = {0};
     struct text_lines job = {.session = session,
@@ -164,15 +165,22 @@ static int embed_all(struct server *server, struct session *session, struct err 
                              .lenient = server->gen->serve.options.lenient,
                              .progress = ignore_progress,
                              .normalize = model->config.embed_normalize};
-    return embed_declared(model, &job.pooling, err) < 0 ? -1 : text_lines_embed(&job, &stats, err);
+    if (lane == &server->lane[RERANKING]) {
+        job.reranker = &server->reranker;
+        return text_lines_rerank(&job, &stats, err);
+    }
+    if (embed_declared(model, &job.pooling, err) < 0)
+        return err_prefix(err, "the model %s", server->model);
+    return text_lines_embed(&job, &stats, err);
 }
 
-/* Opens the session of embeddings: as many texts at a time, and as long ones, as its part of --memory has room for. */
-static int open_embeddings(const struct server *server, struct session **session, struct err *err)
+/* Opens a session for texts: as many at a time, and as long ones, as its part of --memory has room for. */
+static int open_texts(const struct server *server, struct session **session, struct err *err)
 {
     const struct session *other = server->gen->session;
-    const size_t bytes = server->options->embedding_bytes +
-                         (server->gen->embeds_only ? server->options->gen.memory_bytes : 0);
+    const size_t bytes = (server->options->text_bytes +
+                          (server->gen->embeds_only ? server->options->gen.memory_bytes : 0)) /
+                         (*server->no_reranker.text ? 1 : 2);
     struct session_options options = *session_options(other);
     size_t fit = SIZE_MAX;
     options.prefix_cache_bytes = options.kept_states = options.memory_bytes = 0;
@@ -185,26 +193,29 @@ static int open_embeddings(const struct server *server, struct session **session
             break;
     }
     if (!fit)
-        return err_set(err, "--memory leaves %zu bytes for embeddings, which is too little: raise it",
-                       bytes);
+        return err_set(
+            err, "--memory leaves %zu bytes for such requests, which is too little: raise it", bytes);
     options.batch = size_min(options.batch, fit);
     options.chunk = size_min(options.chunk, options.context);
     return session_open(session, server->gen->model, &options, err);
 }
 
-/* The thread of embeddings: it has a session of its own, opened by the first request. */
-static void *run_embeddings(void *arg)
+/* The thread of embeddings, or of reranking: it has a session of its own, opened by the first request. */
+static void *run_texts(void *arg)
 {
-    struct server *server = arg;
-    struct lane *lane = &server->lane[EMBEDDING];
+    struct lane *lane = arg;
+    struct server *server = lane->server;
+    const bool reranks = lane == &server->lane[RERANKING];
     struct session *session = NULL;
     struct err err;
     while (lane_wait(lane) && !__atomic_load_n(&server->stop, __ATOMIC_RELAXED)) {
         if (server->gen->model->store) { /* whose experts are those of one pass at a time */
-            err_set(&err, "with --experts there are no embeddings");
+            err_set(&err, "with --experts there are no embeddings and no reranking");
             lane_refuse(lane, OPENAI_BAD_REQUEST, &err);
-        } else if ((!session && open_embeddings(server, &session, &err) < 0) ||
-                   embed_all(server, session, &err) < 0) {
+        } else if (reranks && *server->no_reranker.text) {
+            lane_refuse(lane, OPENAI_BAD_REQUEST, &server->no_reranker);
+        } else if ((!session && open_texts(server, &session, &err) < 0) ||
+                   serve_texts(lane, session, &err) < 0) {
             cli_fail(program.name, &err);
             lane_abandon(lane, &err);
             lane_refuse(lane, OPENAI_SERVER_ERROR, &err);
@@ -221,18 +232,23 @@ static int run_server(struct server *server, struct err *err)
 {
     struct gen *gen = server->gen;
     struct gen_stats stats = {0};
-    pthread_t thread, embeddings;
+    pthread_t thread, texts[LANES];
+    size_t n = EMBEDDING;
     if (http_start(server, &thread, err) < 0)
         return -1;
-    if (thread_start(&embeddings, run_embeddings, server) != 0) {
-        http_end(server, thread);
-        return err_set(err, "cannot start a thread for embeddings");
-    }
-    notify_systemd("READY=1");
-    if (!gen->options->quiet)
+    while (n < LANES && thread_start(&texts[n], run_texts, &server->lane[n]) == 0)
+        n++;
+    const bool started = n == LANES;
+    if (!started)
+        server_close_lanes(server);
+    else
+        notify_systemd("READY=1");
+    if (started && !gen->options->quiet)
         cli_say(stderr, "%s: %s at %s\n", program.name, server->model, server->listener.name);
-    const int rc = generate_all(server, &stats, err);
-    pthread_join(embeddings, NULL);
+    const int rc = started ? generate_all(server, &stats, err)
+                           : err_set(err, "cannot start threads for embeddings and reranking");
+    while (n > EMBEDDING)
+        pthread_join(texts[--n], NULL);
     http_end(server, thread);
     return rc < 0 ? -1 : gen_report(gen, &stats, err);
 }
@@ -274,6 +290,8 @@ static int serve_clients(struct gen *gen, struct err *err)
     snprintf(server.process, sizeof server.process, "%08llx-",
              (unsigned long long)process & 0xffffffff);
     name_model(&server);
+    if (reranker_init(&server.reranker, gen->model, &server.no_reranker) < 0)
+        err_prefix(&server.no_reranker, "the model %s", server.model);
     serve->name = server.model;
     serve->options.openai = serve->options.service = true;
     serve->options.most_tokens = o->max_tokens ? o->max_tokens : GENERATE_NO_LIMIT;
@@ -310,8 +328,8 @@ int main(int argc, char **argv)
     gen_check_usage(&program, &o.gen, &operands);
     gen_finish_options(&program, &o.gen);
     o.gen.memory_bytes = gen_memory(&program, &o.gen);
-    o.embedding_bytes = o.gen.memory_bytes / EMBEDDING_PART;
-    o.gen.memory_bytes -= o.embedding_bytes;
+    o.text_bytes = o.gen.memory_bytes / TEXT_PART;
+    o.gen.memory_bytes -= o.text_bytes;
     struct gen gen = {.program = &program, .options = &o.gen};
     return gen_main(&gen, &o.gen, serve_clients);
 }

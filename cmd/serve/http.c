@@ -125,6 +125,7 @@ static const struct endpoint endpoints[] = {
     {"/v1/chat/completions", POST, false, GENERATION, NULL, "chatcmpl"},
     {"/v1/completions", POST, false, GENERATION, NULL, "cmpl"},
     {"/v1/embeddings", POST, false, EMBEDDING, NULL, "embd"},
+    {"/v1/rerank", POST, false, RERANKING, NULL, "rerank"},
     {"/v1/models", GET, false, NO_LANE, answer_models, NULL},
     {"/v1/models/", GET, false, NO_LANE, answer_models, NULL}, /* and a name */
     {"/health", GET, true, NO_LANE, answer_health, NULL},

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include "decode/rerank.h"
 #include "gen/gen.h"
 
 struct MHD_Connection;
@@ -21,7 +22,7 @@ struct serve_cli {
     size_t max_requests, max_connections, max_tokens;
     const char *max_body; /* NULL: not given */
     double time_limit, drain;
-    size_t embedding_bytes; /* of --memory, for embeddings; 0: no limit */
+    size_t text_bytes; /* of --memory, for embeddings and reranking; 0: no limit */
 };
 
 /* ---- sockets ---- */
@@ -50,8 +51,8 @@ enum method { GET, POST };
 struct endpoint {
     const char *url;
     enum method method;
-    bool open;                                    /* without a key */
-    enum { NO_LANE, GENERATION, EMBEDDING } lane; /* that answers; NO_LANE: answer() does, */
+    bool open;                                                      /* without a key */
+    enum { NO_LANE, GENERATION, EMBEDDING, RERANKING, LANES } lane; /* NO_LANE: answer() answers, */
     /* at once: sets the type and appends the text, or returns the status of an error. */
     int (*answer)(struct server *server, const char *url, const char **type, struct buf *text,
                   struct err *err);
@@ -103,6 +104,8 @@ struct serve_counters {
 struct server {
     const struct serve_cli *options;
     struct gen *gen;
+    struct reranker reranker;
+    struct err no_reranker; /* why there is none; empty: there is one */
     struct listener listener;
     struct MHD_Daemon *daemon;
     int resumed;      /* an eventfd: connections were resumed */
@@ -114,7 +117,7 @@ struct server {
     struct exchange *exchanges;
     size_t n_exchanges, body_bytes; /* `body_bytes`: of bodies that no lane has taken */
     uint64_t n_submitted;
-    struct lane lane[EMBEDDING + 1];
+    struct lane lane[LANES];
     struct serve_counters counters;
     bool closing; /* no further requests are taken */
     double closing_ms;

@@ -113,7 +113,7 @@ static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_
     enum embed_pooling how = EMBED_MEAN;
     if (pooling == BMC_POOL_MODEL) {
         if (embed_declared(c->model->model, &how, err) < 0)
-            return -1;
+            return err_prefix(err, "%s", c->model->model->name);
     } else if ((size_t)pooling < ARRAY_LEN(poolings)) {
         how = poolings[pooling];
     } else {
@@ -151,8 +151,11 @@ static int rerank(struct bmc_context *c, struct slice instruction, struct slice 
     const struct rerank_callbacks callbacks = {text_once_next, take_relevance, &job};
     struct embed_stats stats;
     if (api_given(query.data, "query", err) < 0 || api_given(document.data, "document", err) < 0 ||
-        api_given(score, "score", err) < 0 || reranker_init(&reranker, c->model->model, err) < 0 ||
-        rerank_encode(&reranker, instruction, query, document, &ids, &job.once.text.second, err) < 0)
+        api_given(score, "score", err) < 0)
+        return -1;
+    if (reranker_init(&reranker, c->model->model, err) < 0)
+        return err_prefix(err, "%s", c->model->model->name);
+    if (rerank_encode(&reranker, instruction, query, document, &ids, &job.once.text.second, err) < 0)
         return -1;
     job.once.text.id = ids.id;
     job.once.text.n = ids.len;

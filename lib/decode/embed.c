@@ -118,9 +118,8 @@ int embed_declared(const struct model *model, enum embed_pooling *pooling, struc
                                                   [POOLING_CLS] = EMBED_CLS};
     if (model->config.pooling == POOLING_UNSUPPORTED)
         return err_set(err,
-                       "%s: declares a pooling that is not supported; choose one with --pooling, but "
-                       "its embeddings will differ",
-                       model->name);
+                       "declares a pooling that is not supported; choose one with --pooling, but its "
+                       "embeddings will differ");
     *pooling = poolings[model->config.pooling];
     return 0;
 }

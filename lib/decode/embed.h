@@ -8,7 +8,8 @@
  * of the first one. */
 enum embed_pooling { EMBED_MEAN, EMBED_LAST, EMBED_CLS };
 
-/* The pooling that a model declares, or EMBED_MEAN; fails if it declares another one. */
+/* The pooling that a model declares, or EMBED_MEAN; fails if it declares another one, with an error that does not name
+ * the model. */
 int embed_declared(const struct model *model, enum embed_pooling *pooling, struct err *err) MUST_USE;
 
 struct embed_callbacks {

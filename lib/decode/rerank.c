@@ -20,10 +20,9 @@ static int find_token(const struct model *model, const char *word, uint32_t *id,
 {
     const int64_t found = tokenizer_find(model->tok, word, strlen(word));
     if (found < 0)
-        return err_set(err,
-                       "%s: cannot rerank: it has no classifier's head, and no token \"%s\"; use a "
-                       "reranker",
-                       model->name, word);
+        return err_set(
+            err, "cannot rerank: it has no classifier's head, and no token \"%s\"; use a reranker",
+            word);
     *id = (uint32_t)found;
     return 0;
 }
@@ -33,14 +32,13 @@ int reranker_init(struct reranker *r, const struct model *model, struct err *err
     const struct config *c = &model->config;
     *r = (struct reranker){.model = model};
     if (c->scores && config_pooled_width(c) > 2)
-        return err_set(err,
-                       "%s: cannot rerank: its classifier has %zu outputs, a reranker has one, or two",
-                       model->name, config_pooled_width(c));
+        return err_set(err, "cannot rerank: its classifier has %zu outputs, a reranker has one, or two",
+                       config_pooled_width(c));
     if (c->scores)
         return embed_declared(model, &r->pooling, err);
     if (c->no_head || config_is_draft_head(c) || c->embed != c->hidden || c->logit_softcap != 0)
-        return err_set(err, "%s: cannot rerank: it has no classifier's head%s; use a reranker",
-                       model->name, c->no_head ? "" : ", and its LM head does more than multiply");
+        return err_set(err, "cannot rerank: it has no classifier's head%s; use a reranker",
+                       c->no_head ? "" : ", and its LM head does more than multiply");
     r->asks = true;
     r->pooling = EMBED_LAST;
     if (find_token(model, "yes", &r->yes, err) < 0)

@@ -23,7 +23,8 @@ struct rerank_score {
     double logit, score;
 };
 
-/* Finds out how the model reranks; fails if it cannot. The model is borrowed. */
+/* Finds out how the model reranks; fails if it cannot, with an error that does not name it. The model is
+ * borrowed. */
 int reranker_init(struct reranker *reranker, const struct model *model, struct err *err) MUST_USE;
 
 /* Appends the tokens of a query and a document. *second: struct text_ids. `instruction`: what language models are to find;

@@ -3,6 +3,7 @@
  * those of all ranks. */
 #pragma once
 
+#include "decode/rerank.h"
 #include "serve/openai.h"
 #include "serve/serve.h"
 
@@ -11,8 +12,9 @@ struct choice {
     struct request_line *line;
     size_t index;
     struct gen_request gen;
-    struct ids ids;          /* token ids: prompt, then generated */
-    size_t second;           /* of a pair to be reranked: struct text_ids */
+    struct ids ids; /* token ids: prompt, then generated */
+    size_t second;  /* of a pair to be reranked: struct text_ids; and its relevance: */
+    struct rerank_score relevance;
     json_t *result;          /* once it has ended with at least one token */
     struct openai_said said; /* of chats whose answers are divided */
     struct tool_answer parts;

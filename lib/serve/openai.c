@@ -327,7 +327,7 @@ int openai_put_chunk(const struct openai_answer *a, json_t *choices, bool usage,
     return chunk ? put_object("", chunk, line, err) : -1;
 }
 
-/* ---- embeddings ---- */
+/* ---- embeddings and relevance ---- */
 
 json_t *openai_embedding(size_t index, const float *embedding, size_t n, bool base64, struct err *err)
 {
@@ -342,14 +342,14 @@ json_t *openai_embedding(size_t index, const float *embedding, size_t n, bool ba
                         0, err);
 }
 
-int openai_put_embeddings(const struct openai_answer *a, json_t *embeddings, struct buf *line,
-                          struct err *err)
+int openai_put_list(const struct openai_answer *a, const char *name, json_t *list, struct buf *line,
+                    struct err *err)
 {
     const json_int_t n = (json_int_t)a->n_prompt;
-    json_t *body = json_pack("{s:s, s:o, s:o, s:{s:I, s:I}}", "object", "list", "data", embeddings,
-                             "model", json_text(a->model, strlen(a->model)), "usage", "prompt_tokens",
-                             n, "total_tokens", n);
-    return put_body(a, json_or_null(body, embeddings ? 0 : -1, err), line, err);
+    json_t *body = json_pack("{s:s, s:o, s:o, s:{s:I, s:I}}", "object", "list", name, list, "model",
+                             json_text(a->model, strlen(a->model)), "usage", "prompt_tokens", n,
+                             "total_tokens", n);
+    return put_body(a, json_or_null(body, list ? 0 : -1, err), line, err);
 }
 
 /* ---- errors ---- */

@@ -63,9 +63,10 @@ int openai_put_chunk(const struct openai_answer *answer, json_t *choices, bool u
 /* The embedding of the text `index` of a request, as numbers or in base64. The caller releases it. NULL: error. */
 json_t *openai_embedding(size_t index, const float *embedding, size_t n, bool base64, struct err *err);
 
-/* openai_put() of a list of embeddings. */
-int openai_put_embeddings(const struct openai_answer *answer, json_t *embeddings, struct buf *line,
-                          struct err *err) MUST_USE;
+/* openai_put() of a list of embeddings, "data", or of the relevance of documents, "results" as Jina's and Cohere's
+ * servers have them. */
+int openai_put_list(const struct openai_answer *answer, const char *name, json_t *list,
+                    struct buf *line, struct err *err) MUST_USE;
 
 /* The status of a request that failed. */
 int openai_status(const struct err *why);

@@ -156,8 +156,8 @@ static int parse_line(const struct line_queue *queue, struct request_line *line,
     const size_t n_known = job->reranker ? ARRAY_LEN(rerank_members) : ARRAY_LEN(text_members);
     const int rc =
         request_parse(&line->request, input->json, input->len, job->lenient ? REQUEST_LENIENT : 0, err);
-    line->batch = line->request.batch && job->serve;
-    if (line->request.batch && !job->serve)
+    line->batch = line->request.batch && job->serve && !job->reranker;
+    if (line->request.batch && !line->batch)
         return err_set(err, "is a line of a batch, of which none are scored or reranked");
     if (line->request.id && !(line->id = request_format_id(line->request.id, err)))
         return -1;
@@ -355,30 +355,39 @@ static json_t *embedding_json(const struct line_queue *queue, const struct reque
     return json_or_null(object, rc, err);
 }
 
-static int embed_failure(const struct line_queue *queue, const struct request_line *line,
-                         const struct err *why, struct buf *text, struct err *err)
+static int put_openai_failure(const struct line_queue *queue, const struct request_line *line,
+                              const struct err *why, struct buf *text, struct err *err)
 {
-    if (!line_queue_is_openai(queue, line))
-        return add_result(line, embedding_json(queue, line, NULL, why, err), text, err);
     const struct openai_answer answer = line_queue_answer(queue, line);
     return openai_put_failure(&answer, why, text, err);
 }
 
-/* The result in OpenAI's form of a line all of whose texts have ended. */
-static int end_openai(struct line_queue *queue, struct request_line *line, struct err *err)
+static int embed_failure(const struct line_queue *queue, const struct request_line *line,
+                         const struct err *why, struct buf *text, struct err *err)
+{
+    return line_queue_is_openai(queue, line)
+               ? put_openai_failure(queue, line, why, text, err)
+               : add_result(line, embedding_json(queue, line, NULL, why, err), text, err);
+}
+
+/* Writes a list in OpenAI's form; takes it over. NULL is an error that `err` has. */
+static int put_list(struct line_queue *queue, struct request_line *line, const char *name, json_t *list,
+                    struct err *err)
 {
     struct buf text = {0};
+    const struct openai_answer answer = line_queue_answer(queue, line);
+    const int rc = openai_put_list(&answer, name, list, &text, err);
+    return line_queue_put(queue, line, rc, false, &text, err);
+}
+
+/* The result in OpenAI's form of a line all of whose texts have been embedded. */
+static int end_embeddings(struct line_queue *queue, struct request_line *line, struct err *err)
+{
     json_t *list = json_array();
     int rc = 0;
-    if (line->n_failed) {
-        json_decref(list);
-        return line_queue_fail(queue, line, &line->failure, err);
-    }
     for (size_t i = 0; i < line->n_choices && rc == 0; i++)
         rc = json_push(list, json_incref(line->choice[i].result), err);
-    const struct openai_answer answer = line_queue_answer(queue, line);
-    rc = openai_put_embeddings(&answer, json_or_null(list, rc, err), &text, err);
-    return line_queue_put(queue, line, rc, false, &text, err);
+    return put_list(queue, line, "data", json_or_null(list, rc, err), err);
 }
 
 static int take_embedding(void *arg, const struct text_ids *text, const float *embedding,
@@ -399,7 +408,9 @@ static int take_embedding(void *arg, const struct text_ids *text, const float *e
     if (!embedding && !line->n_failed++)
         line->failure = *error;
     line->n_prompt += text->n;
-    return ++line->n_ended < line->n_choices ? 0 : end_openai(queue, line, err);
+    return ++line->n_ended < line->n_choices ? 0
+           : line->n_failed                  ? line_queue_fail(queue, line, &line->failure, err)
+                                             : end_embeddings(queue, line, err);
 }
 
 int text_lines_embed(const struct text_lines *job, struct embed_stats *stats, struct err *err)
@@ -418,23 +429,37 @@ int text_lines_embed(const struct text_lines *job, struct embed_stats *stats, st
 
 /* ---- reranking ---- */
 
-static double score_of(const json_t *result)
-{
-    return json_real_value(json_object_get(result, "score"));
-}
-
 /* Descending scores; of equal ones, ascending indices. */
 static int by_score(const void *a, const void *b)
 {
     const struct choice *x = *(struct choice *const *)a, *y = *(struct choice *const *)b;
-    const double left = score_of(x->result), right = score_of(y->result);
+    const double left = x->relevance.score, right = y->relevance.score;
     return left > right ? -1 : left < right ? 1 : x->index < y->index ? -1 : 1;
 }
 
-/* The results of a line whose pairs have all been scored, the most relevant documents first. */
-static json_t *ranked(struct request_line *line, struct err *err)
+/* A result, with its document unless that is NULL. */
+static json_t *relevance_json(const struct choice *choice, bool openai, json_t *document,
+                              struct err *err)
 {
-    const json_t *root = line->request.root, *top_n = given_member(root, "top_n");
+    const struct rerank_score *found = &choice->relevance;
+    json_t *result = json_pack("{s:I, s:f}", "index", (json_int_t)choice->index,
+                               openai ? "relevance_score" : "score", found->score);
+    int rc = openai ? 0 : json_put(result, "logit", json_real(found->logit), err);
+    if (document && rc == 0)
+        rc = json_put(result, "document",
+                      openai && json_is_string(document) ? json_pack("{s:O}", "text", document)
+                                                         : json_incref(document),
+                      err);
+    return json_or_null(result, rc, err);
+}
+
+/* The results of a line whose pairs have all been scored, the most relevant documents first. */
+static json_t *ranked(const struct request_line *line, bool openai, struct err *err)
+{
+    const json_t *root = line->request.root, *top_n = given_member(root, "top_n"),
+                 *documents = json_is_true(given_member(root, "return_documents"))
+                                  ? given_member(root, "documents")
+                                  : NULL;
     const size_t most =
         top_n ? size_min((size_t)json_integer_value(top_n), line->n_choices) : line->n_choices;
     AUTO(free_auto) struct choice **order = mem_alloc(line->n_choices, sizeof *order);
@@ -444,23 +469,18 @@ static json_t *ranked(struct request_line *line, struct err *err)
         order[i] = &line->choice[i];
     if (rc == 0)
         qsort(order, line->n_choices, sizeof(*order), by_score);
-    for (size_t i = 0; i < most && rc == 0; i++) {
-        json_t *result = order[i]->result;
-        if (json_is_true(given_member(root, "return_documents")))
-            rc = json_put(
-                result, "document",
-                json_incref(json_array_get(json_object_get(root, "documents"), order[i]->index)), err);
-        if (rc == 0)
-            rc = json_push(list, json_incref(result), err);
-    }
+    for (size_t i = 0; i < most && rc == 0; i++)
+        rc = json_push(
+            list, relevance_json(order[i], openai, json_array_get(documents, order[i]->index), err),
+            err);
     return json_or_null(list, rc, err);
 }
 
-static json_t *reranking_json(struct request_line *line, const struct err *error, struct err *err)
+static json_t *reranking_json(const struct request_line *line, const struct err *error, struct err *err)
 {
     json_t *object =
         json_pack("{s:I, s:I}", "index", (json_int_t)line->index, "tokens", (json_int_t)line->n_prompt);
-    int rc = error ? 0 : json_put(object, "results", ranked(line, err), err);
+    int rc = error ? 0 : json_put(object, "results", ranked(line, false, err), err);
     if (rc == 0)
         rc = json_put(object, "error", error ? line_error(line->number, error) : json_null(), err);
     return json_or_null(object, rc, err);
@@ -469,9 +489,9 @@ static json_t *reranking_json(struct request_line *line, const struct err *error
 static int rerank_failure(const struct line_queue *queue, const struct request_line *line,
                           const struct err *why, struct buf *text, struct err *err)
 {
-    (void)queue;
-    return add_result(line, reranking_json((struct request_line *)(uintptr_t)line, why, err), text,
-                      err);
+    if (line_queue_is_openai(queue, line))
+        return put_openai_failure(queue, line, why, text, err);
+    return add_result(line, reranking_json(line, why, err), text, err);
 }
 
 static int take_relevance(void *arg, const struct text_ids *text, const struct rerank_score *score,
@@ -481,11 +501,8 @@ static int take_relevance(void *arg, const struct text_ids *text, const struct r
     const struct text_lines *job = queue->job;
     struct choice *choice = text->user;
     struct request_line *line = choice->line;
-    if (score &&
-        !(choice->result = json_or_null(json_pack("{s:I, s:f, s:f}", "index", (json_int_t)choice->index,
-                                                  "score", score->score, "logit", score->logit),
-                                        0, err)))
-        return -1;
+    if (score)
+        choice->relevance = *score;
     if (!score && !line->n_failed++) {
         line->failure = *error;
         err_prefix(&line->failure, "document %zu", choice->index);
@@ -493,6 +510,9 @@ static int take_relevance(void *arg, const struct text_ids *text, const struct r
     line->n_prompt += text->n;
     if (++line->n_ended < line->n_choices)
         return 0;
+    if (line_queue_is_openai(queue, line))
+        return line->n_failed ? line_queue_fail(queue, line, &line->failure, err)
+                              : put_list(queue, line, "results", ranked(line, true, err), err);
     if (put_result(queue, line, reranking_json(line, line->n_failed ? &line->failure : NULL, err),
                    line->n_failed > 0, err) < 0)
         return -1;
@@ -502,8 +522,11 @@ static int take_relevance(void *arg, const struct text_ids *text, const struct r
 
 int text_lines_rerank(const struct text_lines *job, struct embed_stats *stats, struct err *err)
 {
-    struct line_queue queue = {
-        .io = job->io, .prepare = read_text, .failure = rerank_failure, .job = (void *)(uintptr_t)job};
+    struct line_queue queue = {.serve = job->serve,
+                               .io = job->io,
+                               .prepare = read_text,
+                               .failure = rerank_failure,
+                               .job = (void *)(uintptr_t)job};
     const struct rerank_callbacks callbacks = {next_text, take_relevance, &queue};
     return end_lines(
         &queue, rerank_texts(job->reranker, job->session, &callbacks, job->interrupted, stats, err),

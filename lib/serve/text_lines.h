@@ -1,7 +1,8 @@
 /* Texts that are read line by line, plain or as JSON, and scored, embedded or reranked: each gets a result line.
  * Lines of JSON are objects with one of the fields text, prompt and ids, and optionally id and parse_special; of embeddings
  * in OpenAI's form also with input. Those to be reranked have query, documents (texts, or objects with text), and
- * optionally id, top_n, return_documents and instruction, as the requests of Cohere's and Jina's servers. */
+ * optionally id, top_n, return_documents and instruction, as the requests of Cohere's and Jina's servers, whose form
+ * results have where embeddings have OpenAI's. */
 #pragma once
 
 #include "base/json.h"
@@ -22,8 +23,9 @@ struct text_lines {
     size_t stride;               /* of context windows, as in score_texts() */
     void (*progress)(void *arg); /* called after every result */
     void *arg;
+    struct serve
+        *serve; /* of embedding and reranking: for results in OpenAI's form, if its options say so */
     /* of embedding: */
-    struct serve *serve; /* for results in OpenAI's form, if its options say so */
     enum embed_pooling pooling;
     bool normalize;
     /* of reranking: */

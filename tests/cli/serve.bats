@@ -1,4 +1,4 @@
-# bmc-serve: answers over HTTP, which are those of bmc-gen --jsonl --openai; limits, keys, cancellation, the end.
+# bmc-serve: answers over HTTP, which are those of bmc-gen --jsonl --openai, --embed and --rerank; limits, keys, cancellation, the end.
 load ../helper
 
 setup_file() {
@@ -96,6 +96,28 @@ other() { curl -sS --unix-socket other "http://x$1" -d "$2"; }
     with_server embeds -m nomic.bmc --memory 4M
     bmc-gen -q -m nomic.bmc --embed --jsonl <<<'{"text": "a"}
 {"text": "the king"}' | jq -sc 'map(.embedding)' | diff - got
+}
+
+@test "rerankers answer /v1/rerank, as Jina's and Cohere's servers do, with the scores of bmc-gen --rerank; other models say that they cannot" {
+    ranks() {
+        bmc-gen -q -m "$name.bmc" --rerank <<<"$body" >one
+        other /v1/rerank "$(jq -c '. + {model: "any"}' <<<"$body")" >got
+        jq -c '{object: "list", results: [.results[] | {index, relevance_score: .score, document: (.document | if type == "string" then {text: .} else . end)}],
+            model: "any", usage: {prompt_tokens: .tokens, total_tokens: .tokens}}' one | diff - <(jq -c . got) || return 1
+        assert_equal "$(jq '.results | length' got)" 2
+        assert_equal "$(other /v1/rerank '{"query": "x", "documents": ["y", 5]}' | jq -r .error.message)" 'document 1 is an integer, a string or an object with "text" is expected'
+        assert_equal "$(other /v1/rerank "$(jq -nc '{query: "x", documents: ["y", "a " * 999]}')" | jq -r '.error | .code, .message' | sed 's/[0-9]\+ tokens/N tokens/')" \
+            $'context_length_exceeded\ndocument 1: the text has N tokens, the context holds '"$context: shorten it"
+        assert_equal "$(other /v1/rerank '{"prompt": "x"}' | jq -r .error.message)" 'unknown member "prompt" (--lenient ignores unknown ones)'
+    }
+    body='{"query": "what is a cat", "documents": ["a ship", {"text": "an animal", "url": 1}, "a cat is"], "top_n": 2, "return_documents": true}'
+    for name in bert qwen3; do
+        context=128
+        [ $name = bert ] || context=512
+        bmc-convert -q "$FIXTURES/rerankers/$name" -o $name.bmc
+        with_server ranks -m $name.bmc --memory 64M
+    done
+    assert_equal "$(ask /v1/rerank -d "$body" | jq -r .error.message | sed 's/^the model [^:]*: //')" "cannot rerank: it has no classifier's head, and no token \"yes\"; use a reranker"
 }
 
 @test "--memory and --time-limit hold for embeddings, too" {
