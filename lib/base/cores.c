@@ -10,6 +10,17 @@
 #include "base/text_util.h"
 #include "base/threads.h"
 
+size_t cpu_cache_bytes(int level)
+{
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    const long bytes = sysconf(level == 2 ? _SC_LEVEL2_CACHE_SIZE : _SC_LEVEL3_CACHE_SIZE);
+    return bytes > 0 ? (size_t)bytes : 0;
+#else
+    (void)level;
+    return 0;
+#endif
+}
+
 void cpu_model_name(char *name, size_t size)
 {
     static const char key[] = "model name";

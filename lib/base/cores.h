@@ -8,6 +8,9 @@
 /* The CPU's model name as the kernel reports it ("AMD EPYC ..."), or "unknown". */
 void cpu_model_name(char *name, size_t size);
 
+/* Bytes of a core's cache of level 2, or of the largest of level 3; 0: unknown, as under musl. */
+size_t cpu_cache_bytes(int level);
+
 /* The next functions choose cores, among those that the calling thread may use, for this thread and all
  * that it creates later. */
 

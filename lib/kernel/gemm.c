@@ -5,9 +5,8 @@
  * once for all rows. The result of a column does not depend on the panel that it is in. */
 #include "kernel/gemm.h"
 
-#include <unistd.h>
-
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/mem.h"
 #include "quant/pack.h"
 #include "base/threads.h"
@@ -203,11 +202,7 @@ struct row_group {
 };
 
 /* Bytes of converted rows that stay in L2 beside weights. */
-static size_t rows_in_l2(void)
-{
-    const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); /* 0 or -1: unknown */
-    return size_max(L2_ROWS_BYTES, l2 > 0 ? (size_t)l2 / 8 * 5 : 0);
-}
+static size_t rows_in_l2(void) { return size_max(L2_ROWS_BYTES, cpu_cache_bytes(2) / 8 * 5); }
 
 int gemm_open(struct gemm **out, const struct kernels *kernels, enum precision precision,
               size_t max_rows, size_t max_in, struct err *err)

@@ -1,9 +1,8 @@
 /* Benchmark of attention layers with their KV cache. */
 #include "tune/layer_bench.h"
 
-#include <unistd.h>
-
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/mem.h"
 #include "backend/backend.h"
 #include "base/threads.h"
@@ -75,12 +74,7 @@ int memory_check_cache(const struct kv *one, size_t batch, size_t rows, size_t b
 static size_t evict_size(void)
 {
     enum { LEAST = 64 << 20, MOST = 128 << 20 };
-#ifdef _SC_LEVEL3_CACHE_SIZE
-    const long level3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
-#else
-    const long level3 = 0; /* musl does not tell it */
-#endif
-    return size_min(size_max(level3 > 0 ? (size_t)level3 : 0, LEAST), MOST);
+    return size_min(size_max(cpu_cache_bytes(3), LEAST), MOST);
 }
 
 int evictor_open(struct evictor *evictor, size_t bytes, struct err *err)

@@ -412,7 +412,7 @@ spoil() {
         edit_json bad/config.json "$1"
         refused "$2"
     }
-    change '.architectures = ["NoSuchForCausalLM"]' 'config.json: .*"NoSuchForCausalLM" is unknown; families in .* are bamba, bert, bloom, .*, gemma, .* and [1-9][0-9]* others; to add one, write a family file'
+    change '.architectures = ["NoSuchForCausalLM"]' 'config.json: .*"NoSuchForCausalLM" is unknown; families in .* are bailing-moe2, bamba, bert, bitnet, bloom, .*, gemma, .* and [1-9][0-9]* others; to add one, write a family file'
     change 'del(.architectures)' 'config.json: .*architecture'
     change '.architectures = 5' 'config.json: .*architecture'
     change '[.]' 'config.json: .*object'

@@ -344,7 +344,7 @@ big_model() {
     head_of 3 1 0
     tensor a 9 0 32
     pad 64
-    refused 'tensor "a" is Q8_1, which is not supported; use a file of the same model in one of F32, .*, IQ1_M$'
+    refused 'tensor "a" is Q8_1, which is not supported; use a file of the same model in one of F32, .*, IQ1_M, NVFP4, Q1_0, Q2_0$'
     head_of 3 1 0
     tensor a 99 0 32
     pad 64

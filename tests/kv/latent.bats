@@ -164,7 +164,7 @@ END
     bad 'head_dim of kv_lora_rank [+] rope_dim, 96 [+] 10; found 1 KV heads of 107' head_dim 107
     bad 'found 5 KV heads of 106' kv_heads 5
     bad 'kv_lora_rank is "18446744073709551615", a whole number from 0 to 1024 is expected' kv_lora_rank 18446744073709551615 head_dim 106
-    bad 'head_dim is "1034", a whole number from 1 to 1024 is expected' kv_lora_rank 1024
+    bad 'head_dim is "1034", a whole number from 0 to 1024 is expected' kv_lora_rank 1024
     bad 'wider than the limit of 1048576' heads 65536
     bad 'latent attention excludes qk_norm' qk_norm head
     bad 'latent attention excludes' bias_qkv true
