@@ -58,19 +58,27 @@ static int finish_embedding(struct text_batch *batch, struct text_slot *slot, co
     return e->callbacks->done(e->callbacks->arg, &slot->text, error ? NULL : e->result, error, err);
 }
 
+int embed_check_length(const struct session *session, size_t n, struct err *err)
+{
+    const size_t context = session_options(session)->context;
+    return n <= context
+               ? 0
+               : err_code(err, ERR_FULL, "the text has %zu tokens, the context holds %zu: shorten it",
+                          n, context);
+}
+
 static int begin_embedding(struct text_batch *batch, struct text_slot *slot, struct err *err)
 {
     const struct embedding *e = (struct embedding *)batch;
-    const size_t context = session_options(batch->session)->context, n = slot->text.n;
+    const size_t n = slot->text.n;
     struct err why;
     int rc = 0;
     memset(e->sum + slot->seq * e->hidden, 0, e->hidden * sizeof *e->sum);
     session_begin(batch->session, slot->seq, n, n);
     if (!n)
         rc = err_set(&why, "the text is empty");
-    else if (n > context)
-        rc = err_code(&why, ERR_FULL, "the text has %zu tokens, the context holds %zu: shorten it", n,
-                      context);
+    else
+        rc = embed_check_length(batch->session, n, &why);
     if (rc == 0)
         rc = text_batch_check_ids(batch, &slot->text, &why);
     return rc < 0 ? finish_embedding(batch, slot, &why, err) : 0;

@@ -25,6 +25,9 @@ struct embed_stats {
     double ms;
 };
 
+/* Fails unless the context holds a text of n tokens. */
+int embed_check_length(const struct session *session, size_t n, struct err *err) MUST_USE;
+
 /* Computes embeddings of texts until there are no more or *interrupted is not 0, as many at a time as the
  * session's batch has sequences; of unit length (L2) if `normalize`. An embedding does not depend on other
  * texts in the batch. Texts that do not fit the context, are empty or have unknown ids get an error. */

@@ -140,7 +140,8 @@ static int read_pairs(const struct text_lines *job, struct request_line *line, c
         if (!ids)
             return -1;
         if (rerank_encode(job->reranker, instruction ? slice_of(instruction) : none, slice_of(query),
-                          slice_of(text), ids, &line->choice[i].second, err) < 0)
+                          slice_of(text), ids, &line->choice[i].second, err) < 0 ||
+            embed_check_length(job->session, ids->len, err) < 0)
             return err_prefix(err, "document %zu", i);
     }
     return 0;

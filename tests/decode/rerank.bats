@@ -54,6 +54,10 @@ document 0: the model has a classifier'"'"'s head, which takes no instruction
 unknown member "docs" (--lenient ignores unknown ones)
 document 0: the text has 204 tokens, the context holds 128: shorten it
 none'
+    # a long query is not encoded for each of its documents
+    jq -nc '{query: ("a" * 200), documents: [range(2000) | "x"]}' >in
+    run bmc-gen -q -m bert.bmc --rerank -f in
+    assert_equal "$(grep '^{' <<<"$output" | jq -c '[.tokens, .error]')" '[0,"line 1: document 0: the text has 204 tokens, the context holds 128: shorten it"]'
     bmc-convert -q "$FIXTURES/encoders/bert" -o plain.bmc
     expect_error 1 "plain.bmc: cannot rerank: it has no classifier's head; use a reranker" bmc-gen -m plain.bmc --rerank -f in
     expect_error 2 'rerank excludes other jobs' bmc-gen -m bert.bmc --rerank --embed -f in
