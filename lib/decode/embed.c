@@ -2,7 +2,7 @@
 #include "decode/embed.h"
 
 #include "base/mem.h"
-#include "decode/pooled_head.h"
+#include "decode/sample/sampler.h"
 
 struct embedding {
     struct text_batch batch; /* first */
@@ -12,9 +12,8 @@ struct embedding {
     struct embed_stats *stats;
     size_t hidden;
     double *sum;   /* [slots][hidden]: sum of hidden states, in order of tokens; or the one state */
-    double *work;  /* [pooled_head_work()] */
-    float *result; /* [config_pooled_width()] */
-    float *state;  /* [hidden]: of one token */
+    float *result; /* [config_pooled_width()], or logits[session_vocab()] */
+    float *state;  /* [hidden]: of one token, or pooled */
     uint32_t *id;  /* [context]: of a pair's tokens, with their segments */
 };
 
@@ -29,30 +28,46 @@ static void to_unit_length(float *result, size_t n)
         result[i] = (float)((double)result[i] * scale);
 }
 
+/* Makes e->result of the slot's sum of hidden states, which is finite, or of its logits, which may not be: false. */
+static bool make_result(struct embedding *e, const struct text_slot *slot, int *rc, struct err *err)
+{
+    struct session *session = e->batch.session;
+    const struct config *config = &session_model(session)->config;
+    double *sum = e->sum + slot->seq * e->hidden;
+    double square = 0;
+    if (e->pooling == EMBED_LOGITS)
+        return logits_finite(e->result, session_vocab(session));
+    for (size_t i = 0; i < e->hidden; i++)
+        square += sum[i] * sum[i];
+    if (!isfinite(square))
+        return false;
+    const bool dense = config_has_pooled_head(config);
+    const double scale = e->normalize && !dense     ? (square > 0 ? 1 / sqrt(square) : 0)
+                         : e->pooling == EMBED_MEAN ? 1 / (double)size_max(slot->text.n, 1)
+                                                    : 1;
+    float *pooled = dense ? e->state : e->result;
+    for (size_t i = 0; i < e->hidden; i++)
+        pooled[i] = (float)(sum[i] * scale);
+    *rc = dense ? forward_pooled(session_pass(session), pooled, e->result, err) : 0;
+    if (e->normalize && dense)
+        to_unit_length(e->result, config_pooled_width(config));
+    return true;
+}
+
 /* Delivers the slot's embedding, or the reason why there is none. */
 static int finish_embedding(struct text_batch *batch, struct text_slot *slot, const struct err *error,
                             struct err *err)
 {
     struct embedding *e = (struct embedding *)batch;
-    const struct config *config = &session_model(batch->session)->config;
-    double *sum = e->sum + slot->seq * e->hidden;
-    double square = 0;
+    int rc = 0;
     struct err why;
-    for (size_t i = 0; i < e->hidden; i++)
-        square += sum[i] * sum[i];
-    if (!error && !isfinite(square)) {
-        session_refuse_output(batch->session, "the model", "hidden states", &why);
+    if (!error && !make_result(e, slot, &rc, err)) {
+        session_refuse_output(batch->session, "the model",
+                              e->pooling == EMBED_LOGITS ? "logits" : "hidden states", &why);
         error = &why;
     }
-    const bool dense = config_has_pooled_head(config);
-    const double scale = e->normalize && !dense     ? (square > 0 ? 1 / sqrt(square) : 0)
-                         : e->pooling == EMBED_MEAN ? 1 / (double)size_max(slot->text.n, 1)
-                                                    : 1;
-    for (size_t i = 0; i < e->hidden; i++)
-        sum[i] *= scale;
-    pooled_head_apply(session_model(batch->session), sum, e->work, e->result);
-    if (e->normalize && dense)
-        to_unit_length(e->result, config_pooled_width(config));
+    if (rc < 0)
+        return -1;
     text_batch_free_slot(batch, slot);
     e->stats->texts++;
     return e->callbacks->done(e->callbacks->arg, &slot->text, error ? NULL : e->result, error, err);
@@ -106,11 +121,14 @@ static int pool_rows(struct text_batch *batch, struct text_slot *slot, struct er
     struct embedding *e = (struct embedding *)batch;
     double *sum = e->sum + slot->seq * e->hidden;
     for (size_t i = 0; i < slot->n_rows; i++) {
-        const size_t at = slot->at + i;
-        if ((e->pooling == EMBED_LAST && at != slot->text.n - 1) ||
+        const size_t at = slot->at + i, row = slot->first_row + i;
+        if (e->pooling == EMBED_LOGITS && at == slot->text.n - 1 &&
+            session_logits(batch->session, &row, 1, e->result, err) < 0)
+            return -1;
+        if (e->pooling == EMBED_LOGITS || (e->pooling == EMBED_LAST && at != slot->text.n - 1) ||
             (e->pooling == EMBED_CLS && at != 0))
             continue;
-        session_hidden(batch->session, slot->first_row + i, e->state);
+        session_hidden(batch->session, row, e->state);
         for (size_t j = 0; j < e->hidden; j++)
             sum[j] += e->state[j];
     }
@@ -161,24 +179,23 @@ int embed_texts(struct session *session, enum embed_pooling pooling, bool normal
         &session_pass(session)->tap; /* another one may be in use: a draft head's */
     const struct hidden_tap before = *tap;
     *tap = (struct hidden_tap){0};
-    if (session_tap(session, (const size_t[]){HIDDEN_FINAL}, 1, err) < 0) {
+    if (pooling != EMBED_LOGITS && session_tap(session, (const size_t[]){HIDDEN_FINAL}, 1, err) < 0) {
         *tap = before;
         return -1;
     }
     const struct config *config = &session_model(session)->config;
-    e.result = mem_alloc(config_pooled_width(config), sizeof *e.result);
-    e.work = mem_alloc(pooled_head_work(config), sizeof *e.work);
+    e.result = mem_alloc(pooling == EMBED_LOGITS ? session_vocab(session) : config_pooled_width(config),
+                         sizeof *e.result);
     e.id = mem_alloc(session_options(session)->context, sizeof *e.id);
     e.state = mem_alloc(hidden, sizeof *e.state);
     e.sum = mem_alloc(slots, hidden * sizeof *e.sum);
-    if (e.result && e.work && e.id && e.state && e.sum)
+    if (e.result && e.id && e.state && e.sum)
         rc = text_batch_run(&e.batch, err);
     else
         err_no_memory(err, "%zu embeddings of %zu elements", slots, hidden);
     forward_tap_close(session_pass(session), tap);
     *tap = before;
     free(e.sum);
-    free(e.work);
     free(e.id);
     free(e.result);
     free(e.state);

@@ -1,12 +1,12 @@
 /* Embeddings of texts: hidden states after the final norm, pooled over a text's tokens, and what the model's dense layers
- * make of them (pooled_head.h); of a classifier, its scores. */
+ * make of them (forward_pooled()); of a classifier, its scores. */
 #pragma once
 
 #include "decode/text_batch.h"
 
 /* What the embedding of a text is: the mean of its tokens' hidden states, that of the last token, or that
- * of the first one. */
-enum embed_pooling { EMBED_MEAN, EMBED_LAST, EMBED_CLS };
+ * of the first one; or, for rerankers, the logits after the last token. */
+enum embed_pooling { EMBED_MEAN, EMBED_LAST, EMBED_CLS, EMBED_LOGITS };
 
 /* The pooling that a model declares, or EMBED_MEAN; fails if it declares another one, with an error that does not name
  * the model. */
@@ -14,7 +14,8 @@ int embed_declared(const struct model *model, enum embed_pooling *pooling, struc
 
 struct embed_callbacks {
     text_next *next;
-    /* Takes embedding[config_pooled_width()] of a text, valid during the call; or NULL and the reason. */
+    /* Takes embedding[config_pooled_width()] of a text, or its logits[session_vocab()], valid during the call; or NULL
+     * and the reason. */
     int (*done)(void *arg, const struct text_ids *text, const float *embedding, const struct err *error,
                 struct err *err);
     void *arg;

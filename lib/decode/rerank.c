@@ -36,11 +36,10 @@ int reranker_init(struct reranker *r, const struct model *model, struct err *err
                        config_pooled_width(c));
     if (c->scores)
         return embed_declared(model, &r->pooling, err);
-    if (c->no_head || config_is_draft_head(c) || c->embed != c->hidden || c->logit_softcap != 0)
-        return err_set(err, "cannot rerank: it has no classifier's head%s; use a reranker",
-                       c->no_head ? "" : ", and its LM head does more than multiply");
+    if (c->no_head || config_is_draft_head(c))
+        return err_set(err, "cannot rerank: it has no classifier's head; use a reranker");
     r->asks = true;
-    r->pooling = EMBED_LAST;
+    r->pooling = EMBED_LOGITS;
     if (find_token(model, "yes", &r->yes, err) < 0)
         return -1;
     return find_token(model, "no", &r->no, err);
@@ -92,23 +91,6 @@ struct reranking {
     const struct rerank_callbacks *callbacks;
 };
 
-/* The logit of a token after the pooled state: as the LM head has it. */
-static double token_logit(const struct model *model, const float *state, uint32_t id)
-{
-    const struct mat *head =
-        model->config.tied_head ? &model->weights.embed : &model->weights.head.weight;
-    enum { CHUNK = QK_SUPER };
-    float weight[CHUNK];
-    double sum = model->weights.head.bias ? (double)model->weights.head.bias[id] : 0;
-    for (size_t k = 0, some; k < head->in; k += some) {
-        some = size_min(CHUNK, head->in - k);
-        mat_fetch(weight, head, id, k, some);
-        for (size_t i = 0; i < some; i++)
-            sum += (double)weight[i] * (double)state[k + i];
-    }
-    return model->config.logit_scale != 0 ? sum * model->config.logit_scale : sum;
-}
-
 static int next_pair(void *arg, bool wait, struct text_ids *text, struct err *err)
 {
     const struct rerank_callbacks *callbacks = ((const struct reranking *)arg)->callbacks;
@@ -122,10 +104,10 @@ static int take_outputs(void *arg, const struct text_ids *text, const float *out
     const struct reranker *r = job->reranker;
     struct rerank_score score = {0, 0};
     if (outputs) {
-        score.logit =
-            r->asks ? token_logit(r->model, outputs, r->yes) - token_logit(r->model, outputs, r->no)
-            : config_pooled_width(&r->model->config) == 2 ? (double)outputs[1] - (double)outputs[0]
-                                                          : (double)outputs[0];
+        score.logit = r->asks ? (double)outputs[r->yes] - (double)outputs[r->no]
+                      : config_pooled_width(&r->model->config) == 2
+                          ? (double)outputs[1] - (double)outputs[0]
+                          : (double)outputs[0];
         score.score = repro_sigmoid(score.logit);
     }
     return job->callbacks->done(job->callbacks->arg, text, outputs ? &score : NULL, error, err);

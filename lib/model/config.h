@@ -62,7 +62,7 @@ struct config {
     bool no_head;   /* there is no LM head: the model is for embeddings */
     int pooling;
     bool embed_normalize; /* embeddings have unit length */
-    /* Dense layers after pooling (decode/pooled_head.h), their outputs, 0: there is none; scores: the outputs are those
+    /* Dense layers after pooling (layer_ops.c), their outputs, 0: there is none; scores: the outputs are those
      * of a classifier */
     size_t pooled_dense, pooled_out;
     int pooled_activation;

@@ -338,3 +338,22 @@ int forward_logits(struct forward *f, const size_t *row, size_t n, float *logits
         return pipeline_send_logits(&f->pipeline, request, logits, n * f->model->config.vocab, err);
     return first && !last ? forward_collect(f, request, n, logits, err) : 0;
 }
+
+/* ---- after pooling ---- */
+
+int forward_pooled(struct forward *f, const float *x, float *y, struct err *err)
+{
+    const struct backend_memory *memory = f->backend->memory;
+    const struct config *c = &f->model->config;
+    const struct op_range *range = &f->list.pooled;
+    const struct op *first = f->list.op + range->first, *last = first + range->n - 1;
+    const struct op_step step = {.buffer = f->buffer, .rows = 1};
+    struct list_walk walk = {.f = f, .step = &step};
+    memory->write(f->buffer[first->in.buffer], x, c->hidden * sizeof *x);
+    lap_begin(f);
+    const int rc = run_range(&walk, *range, 1, err);
+    lap_end(f);
+    if (rc == 0)
+        memory->read(y, f->buffer[last->out.buffer], config_pooled_width(c) * sizeof *y);
+    return rc;
+}

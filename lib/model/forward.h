@@ -122,6 +122,10 @@ static inline void forward_skip_outputs(struct forward *forward, size_t first)
 int forward_logits(struct forward *forward, const size_t *row, size_t n, float *logits,
                    struct err *err) MUST_USE;
 
+/* Computes y[config_pooled_width()], what the model's dense layers after pooling, which it has, make of a pooled hidden
+ * state x[hidden]. Hidden states of the last step are no longer valid afterwards, but those of a tap are. */
+int forward_pooled(struct forward *forward, const float *x, float *y, struct err *err) MUST_USE;
+
 /* forward_logits() in two halves, so that other steps can run in between: for rank 0 of a pipeline,
  * which receives logits from the last rank. forward_submit() returns the request's number. */
 size_t forward_submit(struct forward *forward);

@@ -373,3 +373,39 @@ void head_operations(struct builder *b)
     if (c->logit_softcap > 0)
         append_op(b, OP_SOFTCAP, logits, logits, c->vocab)->limit = (float)c->logit_softcap;
 }
+
+/* A product after pooling; activations stay f32, as there are few of them. */
+static void pooled_product(struct builder *b, struct op_arg x, const struct linear *w, struct op_arg y,
+                           enum epilogue_act act)
+{
+    const struct op_product product = {.w = weight_of(b, w), .y = y, .f32 = true, .act = act};
+    op_linear(b, x, &product, 1);
+}
+
+/* Dense layers after pooling: those of models for embeddings (sentence-transformers' Dense), and heads of classifiers.
+ *
+ *   y = norm(act(W1 x + b1)), z = W2 y + b2        each layer, bias and the LayerNorm only where the model has it
+ *
+ * for the pooled hidden state x. */
+void pooled_operations(struct builder *b)
+{
+    static const enum epilogue_act act[] = {[POOLED_PLAIN] = EPILOGUE_NONE,
+                                            [POOLED_TANH] = EPILOGUE_NONE,
+                                            [POOLED_GELU] = EPILOGUE_GELU,
+                                            [POOLED_RELU] = EPILOGUE_RELU};
+    const struct config *c = b->c;
+    const struct weights *w = b->weights;
+    struct op_arg x = hidden_of(b, BUFFER_H);
+    b->phase = PHASE_HEAD;
+    if (c->pooled_dense) {
+        const struct op_arg y = buffer_of(b, BUFFER_UP, c->pooled_dense);
+        pooled_product(b, x, &w->pooled_dense, y, act[c->pooled_activation]);
+        if (c->pooled_activation == POOLED_TANH)
+            append_op(b, OP_SOFTCAP, y, y, c->pooled_dense)->limit = 1; /* limit * tanh(y / limit) */
+        if (c->pooled_norm)
+            op_norm(b, y, y, c->pooled_dense, &w->pooled_norm)->norm.kind = NORM_LAYER;
+        x = y;
+    }
+    if (c->pooled_out)
+        pooled_product(b, x, &w->pooled_out, buffer_of(b, BUFFER_BRANCH, c->pooled_out), EPILOGUE_NONE);
+}

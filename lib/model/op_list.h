@@ -127,3 +127,4 @@ struct op_arg join_embedding(struct builder *b, struct op_arg h);
 /* layer_ops.c */
 void layer_operations(struct builder *b);
 void head_operations(struct builder *b);
+void pooled_operations(struct builder *b);

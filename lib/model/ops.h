@@ -64,6 +64,7 @@ struct op_list {
     size_t width[BUFFERS]; /* of each buffer, in elements */
     struct op_range embed, draft_own, layers, head;
     struct op_range final_norm; /* from BUFFER_X to BUFFER_H, for taps */
+    struct op_range pooled; /* of one pooled state: dense layers after pooling; none: there are none */
     struct op_range *predict; /* [layers]: the choice of a layer's experts in advance; NULL: not made */
     size_t outputs_from;      /* from here on, only rows whose output is needed */
 };

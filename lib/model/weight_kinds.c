@@ -304,14 +304,10 @@ size_t weight_kind_shape(const struct weight_kind *kind, const struct config *co
     return n;
 }
 
-static bool after_pooling(const struct weight_kind *kind)
-{
-    return strncmp(kind->name, "pooled_", strlen("pooled_")) == 0;
-}
-
 bool weight_kind_stays_wide(const struct weight_kind *kind)
 {
-    return strcmp(kind->name, "layer.router.weight") == 0 || after_pooling(kind);
+    return strcmp(kind->name, "layer.router.weight") == 0 ||
+           strncmp(kind->name, "pooled_", strlen("pooled_")) == 0;
 }
 
 enum dtype weight_kind_type(const struct weight_kind *kind, enum dtype type)
@@ -347,8 +343,7 @@ bool weight_kind_looked_up(const struct weight_kind *kind, const struct config *
 enum layout weight_kind_layout(const struct weight_kind *kind, const struct config *config,
                                enum dtype type)
 {
-    const bool rows =
-        (weight_kind_looked_up(kind, config) || after_pooling(kind)) && !dtype_is_quantized(type);
+    const bool rows = weight_kind_looked_up(kind, config) && !dtype_is_quantized(type);
     return kind->in == DIM_NONE || rows ? LAYOUT_ROWS : LAYOUT_PACKED;
 }
 
