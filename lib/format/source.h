@@ -20,7 +20,9 @@ struct source_tensor {
     const unsigned char *data;   /* in the mapped file, unaligned */
     /* of quantised blocks in data[] without their scales: a byte for each (MXFP4 in safetensors) */
     const unsigned char *scales;
-    bool is_scales; /* it is the scales of another tensor */
+    const struct split_weights
+        *split;     /* how its values are read (split_weights.h); NULL: from data[] */
+    bool is_scales; /* it is the scales of another tensor, or otherwise part of it */
     size_t bytes;   /* from the start of the first element to the end of the last */
     /* true: elements are not contiguous, use `stride` */
     bool strided;

@@ -42,7 +42,7 @@ lfs='is a Git LFS pointer, not the file itself, expected .*: run "git lfs pull" 
 
 @test "a folder of quantised weights" {
     cp -r "$(folder llama-bias)" bad
-    for method in gptq awq; do
+    for method in eetq bitsandbytes; do
         jq ".quantization_config = {quant_method: \"$method\", bits: 4}" "$(folder llama-bias)/config.json" >bad/config.json
         expect_error 1 "bad: quantized weights \\($method, quantization_config.*convert the original model" bmc-convert bad -o out.bmc
     done

@@ -103,7 +103,7 @@ ernie4_5-moe|.use_bias = true|"use_bias" is true, but the ernie45-moe family sup
 gpt-oss|.swiglu_limit = 0|clamped_swiglu needs mlp gated, and swiglu_limit and swiglu_alpha above 0, which others exclude$
 gpt-oss|.swiglu_limit = -1|swiglu_limit is "-1"
 gpt-oss|.intermediate_size = 64|gate_up_proj_blocks" has shape [[]4[]][[]64[]][[]64[]], its configuration needs [[]4[]][[]128[]][[]64[]]$
-gpt-oss|.quantization_config.quant_method = "awq"|quantized weights .awq, quantization_config in config.json. are not supported
+gpt-oss|.quantization_config.quant_method = "awq"|config.json says that the weights are quantized .awq., but no tensor is
 olmoe|.clip_qkv = 8|"clip_qkv" is 8, but the olmoe family supports only 0$
 END
     [ "$n" -eq 36 ]

@@ -109,7 +109,7 @@ refuses() {
 @test "GPTQ tensors without a quantization_config" {
     cp -r "$(folder llama-bias)" bad
     edit_safetensors bad/model.safetensors 'with_entries(.key |= sub("q_proj.weight"; "q_proj.qweight"))'
-    refuses 'bad: quantized weights \(GPTQ or AWQ, model.layers.0.self_attn.q_proj.qweight\) are not supported; .*F16 or BF16$'
+    refuses 'bad: tensor "model.layers.0.self_attn.q_proj.qweight" is of GPTQ or AWQ, but config.json has no quantization_config.*: add it$'
 }
 
 @test "out of memory: one sentence, and no output" {

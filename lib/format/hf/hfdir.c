@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/text_util.h"
+#include "format/hf/quantized.h"
 #include "format/hf/spmodel.h"
 #include "format/hf/tiktoken.h"
 
@@ -387,6 +388,7 @@ struct hf_dir {
     /* Copies of tensors in other shards than that which the index names; they are listed, but not searched */
     struct source_tensor *stale;
     size_t n_stale, cap_stale;
+    struct split_weights *split; /* quantised matrices of several tensors */
 };
 
 static const char *const file_names[FILES] = {
@@ -414,27 +416,6 @@ static bool has_file(const struct hf_dir *dir, const char *name)
     char path[PATH_SIZE];
     path_in(path, dir, name);
     return file_exists(path);
-}
-
-/* Fails because quantised weights are not supported; `where` names the file or tensor with them. */
-static int refuse_quantized(const struct hf_dir *dir, const char *how, const char *where,
-                            struct err *err)
-{
-    return err_set(
-        err,
-        "%s: quantized weights (%s, %s) are not supported; convert the original model in F32, "
-        "F16 or BF16",
-        dir->path, how, where);
-}
-
-static int check_quantized(const struct hf_dir *dir, struct err *err)
-{
-    const json_t *how = json_at(dir->json[SOURCE_CONFIG], "quantization_config");
-    const char *method = json_string_value(json_object_get(how, "quant_method"));
-    if (!how || json_is_null(how) || (method && strcmp(method, "mxfp4") == 0))
-        return 0;
-    return refuse_quantized(dir, method ? method : "of an unnamed kind",
-                            "quantization_config in config.json", err);
 }
 
 static int open_json(struct hf_dir *dir, enum source_json which, struct err *err)
@@ -563,16 +544,22 @@ out:
     return rc;
 }
 
-/* Fails if a tensor name is of GPTQ or AWQ, for models without quantization_config. */
-static int refuse_gptq(const struct hf_dir *dir, struct err *err)
+/* Joins quantised matrices. Fails if there are tensors of GPTQ or AWQ that config.json does not describe. */
+static int join_quantized(struct hf_dir *dir, struct err *err)
 {
+    const json_t *config = dir->json[SOURCE_CONFIG];
+    if (quantized_join(&dir->split, dir->shard, dir->n_shards, config, dir->path, err) < 0)
+        return -1;
     for (size_t s = 0; s < dir->n_shards; s++)
         for (size_t i = 0; i < dir->shard[s].n_tensors; i++) {
             const char *name = dir->shard[s].tensor[i].name;
             if (text_ends(name, ".qweight"))
-                return refuse_quantized(dir, "GPTQ or AWQ", name, err);
+                return err_set(err,
+                               "%s: tensor \"%.200s\" is of GPTQ or AWQ, but config.json has no "
+                               "quantization_config for it (quant_method, bits, group_size): add it",
+                               dir->path, name);
         }
-    return 0;
+    return hf_mxfp4_join(dir->shard, dir->n_shards, dir->path, err);
 }
 
 /* Fails for folders with only a LoRA adapter. */
@@ -820,9 +807,11 @@ static int open_folder(struct weight_source *source, enum source_scope scope, st
     if (open_small(dir, scope, err) < 0)
         return -1;
     /* Unsupported weights are reported before other problems. */
-    if (scope == SOURCE_ALL && (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 ||
-                                open_dense_modules(dir, err) < 0 || refuse_gptq(dir, err) < 0 ||
-                                hf_mxfp4_join(dir->shard, dir->n_shards, dir->path, err) < 0))
+    const char *method;
+    if (scope == SOURCE_ALL &&
+        (quantized_method(&method, dir->json[SOURCE_CONFIG], dir->path, err) < 0 ||
+         open_weights(dir, err) < 0 || open_dense_modules(dir, err) < 0 ||
+         join_quantized(dir, err) < 0))
         return -1;
     if (open_tokenizer(dir, path, err) < 0 || open_templates(dir, err) < 0)
         return -1;
@@ -880,6 +869,7 @@ static void close_folder(struct weight_source *source)
         tensor_file_release(&dir->shard[i]);
     free(dir->shard);
     free(dir->stale);
+    quantized_release(dir->split);
     buf_release(&dir->made);
     buf_release(&dir->templates);
     for (int i = 0; i < FILES; i++)

@@ -442,6 +442,31 @@ static void note_types(struct convert_job *job)
             replaced->name, dtype_name(replaced->fits), dtype_name(replaced->asked));
 }
 
+/* Notes that quantised matrices of the source become wide, as no quantised type holds their values. */
+static void note_widened(struct convert_job *job)
+{
+    const struct tensor_origin *first = NULL;
+    size_t n = 0, bytes = 0;
+    enum dtype to = DTYPE_BF16;
+    for (size_t i = 0; i < job->n; i++) {
+        const struct tensor_origin *o = &job->origin[i];
+        const enum dtype type = job->plan[i].dtype;
+        if (!o->from.n || !o->from.import->from->split || dtype_is_quantized(type) ||
+            type != type_of_origin(o))
+            continue;
+        first = first ? first : o;
+        n++;
+        bytes += planned_bytes(&job->plan[i], false);
+        to = type == DTYPE_F32 ? type : to;
+    }
+    if (n)
+        err_set(&job->notes.widened,
+                "%zu %s of %s %s %s, the narrowest type that holds the values exactly: %.1f MB%s", n,
+                matrices(n), first->from.import->from->type_name, n > 1 ? "become" : "becomes",
+                dtype_name(to), (double)bytes / 1e6,
+                to == DTYPE_F32 ? "; --type bf16, which rounds them, or q8_0 takes less" : "");
+}
+
 /* Passes the planned tensors to the caller. */
 static int list_planned(const struct convert_job *job, bool gguf, struct err *err)
 {
@@ -578,6 +603,7 @@ static int write_plan(struct convert_job *job, struct convert_job *draft, const 
         count_transcoded(draft);
     }
     note_types(job);
+    note_widened(job);
     struct bmc_plan plan = plan_of(job);
     const struct bmc_plan draft_plan = plan_of(draft);
     if (both && !gguf)
@@ -676,7 +702,7 @@ static bool is_copy(const struct source_tensor *a, const struct source_tensor *b
 {
     return a && b && a->type == b->type && a->n_dims == b->n_dims && a->bytes == b->bytes &&
            memcmp(a->dim, b->dim, a->n_dims * sizeof *a->dim) == 0 && !a->strided && !b->strided &&
-           memcmp(a->data, b->data, a->bytes) == 0;
+           !a->split && !b->split && memcmp(a->data, b->data, a->bytes) == 0;
 }
 
 /* Decides about the LM head. A model whose architecture has none, or whose weights lack one that is not

@@ -103,7 +103,9 @@ static const struct block_type *tensor_import_type(const struct source_tensor *f
                                               strcmp(from->type_name, "LongStorage") == 0);
     if (kind->fill == FILL_IDS)
         return is_int64 ? &int64_type : NULL;
-    return from->type == SOURCE_OTHER ? NULL : &block_types[from->type];
+    return from->split                  ? from->split->type
+           : from->type == SOURCE_OTHER ? NULL
+                                        : &block_types[from->type];
 }
 
 /* ---- rows ---- */
@@ -129,6 +131,26 @@ static size_t first_element(const struct tensor_import *import, size_t row)
     return import->group_step
                ? row / import->group * import->group_step + row % import->group * import->row_step
                : tensor_import_source_row(import, row) * import->row_step;
+}
+
+/* convert_row() for a row of a tensor whose values are in several tensors, from element number `first` on. */
+static enum import_result split_import_row(const struct tensor_import *import, size_t first,
+                                           enum dtype to, unsigned char *out)
+{
+    const struct split_weights *split = import->from->split;
+    if (dtype_is_quantized(to))
+        split_row(out, to, split, first / split->columns);
+    float x[CHUNK];
+    for (size_t at = 0, some; at < import->columns && !dtype_is_quantized(to); at += some) {
+        some = size_min(CHUNK, import->columns - at);
+        split_values(x, split, first + at * import->column_step, import->column_step, some);
+        if (!dtype_finite(DTYPE_F32, x, some))
+            return IMPORT_BROKEN;
+        dtype_from_f32(out + at * dtype_size(to), to, x, some);
+    }
+    return dtype_finite(to, out, import->columns) ? IMPORT_FINITE
+           : dtype_is_quantized(to)               ? IMPORT_BROKEN
+                                                  : IMPORT_TOO_LARGE;
 }
 
 /* convert_row() for a row that is a column of quantised blocks; `to` is not quantised. */
@@ -207,10 +229,12 @@ static void convert_chunk(void *arg, size_t index)
     const size_t end = size_min(c->rows, (index + 1) * c->chunk_rows);
     for (size_t i = index * c->chunk_rows; i < end; i++) {
         const size_t at = p->base + first_element(p, c->first_row + i);
-        const unsigned char *in = p->from->data + at / type->elements * type->bytes;
+        const unsigned char *in =
+            p->from->split ? NULL : p->from->data + at / type->elements * type->bytes;
         unsigned char *out = c->out + i * dtype_row_bytes(c->to, p->columns);
         const enum import_result result =
-            p->from->scales            ? convert_split_row(p, at / type->elements, c->to, out)
+            p->from->split             ? split_import_row(p, at, c->to, out)
+            : p->from->scales          ? convert_split_row(p, at / type->elements, c->to, out)
             : tensor_import_gathers(p) ? gather_row(p, in, at % type->elements, c->to, out)
                                        : convert_row(type, in, p->column_step, c->to, out, p->columns);
         atomic_store(&c->found[result], true);
@@ -445,7 +469,7 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
         const struct needed_shape needed = {2, {rows / taps, taps, 0}, taps, 0};
         return check_shape(from, import->type, &needed, name, err);
     }
-    if (transposed && import->type->elements > 1)
+    if (transposed && (import->type->elements > 1 || from->split))
         return err_set(err, "%s: tensor \"%s\" is of block type %s, which cannot be transposed", name,
                        from->name, from->type_name);
     struct needed_shape needed = {.columns = columns, .head_dim = each ? head_dim : 0};

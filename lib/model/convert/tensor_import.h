@@ -1,7 +1,7 @@
 /* Locates the rows of a weight kind in a source tensor, transposes, reorders and converts them. */
 #pragma once
 
-#include "format/source.h"
+#include "format/split_weights.h"
 #include "model/convert/tensor_transform.h"
 
 /* Result of converting values, in ascending order of severity. */
@@ -35,7 +35,7 @@ struct tensor_import {
  * transcoded. */
 static inline bool tensor_import_gathers(const struct tensor_import *import)
 {
-    return import->type->elements > 1 && import->column_step != 1;
+    return (import->type->elements > 1 || import->from->split) && import->column_step != 1;
 }
 
 /* Checks that a source tensor fits its transform and the configuration, and prepares the import; `expert`

@@ -50,6 +50,14 @@ static size_t heads_of(const struct config *config, const struct weight_kind *ki
     return kind->out == DIM_Q_NORM ? config->heads : kind->out == DIM_K_NORM ? config->kv_heads : 0;
 }
 
+/* Gives quantised matrices of one stack one type, f32 if they have different ones: import[n] is the next. */
+static void unite_types(struct tensor_import *import, size_t n)
+{
+    const bool differ = import[n].type != import[0].type;
+    for (size_t i = 0; differ && i <= n; i++)
+        import[i].type = split_type(DTYPE_F32);
+}
+
 int tensor_sources_find(struct tensor_sources *sources, const struct weight_source *source,
                         const struct family *family, const struct config *config,
                         const struct weight_kind *kind, size_t layer, struct err *err)
@@ -74,6 +82,8 @@ int tensor_sources_find(struct tensor_sources *sources, const struct weight_sour
             return err_set(err, "%s: tensor \"%s\" is missing from the weights", source->path, name);
         if (rc < 0)
             return -1;
+        if (sources->import[i].from->split && sources->import[0].from->split)
+            unite_types(sources->import, i);
         if (sources->import[i].type != sources->import[0].type)
             return err_set(err, "%s: tensors \"%s\" and \"%s\" have different types", source->path,
                            sources->import[0].from->name, sources->import[i].from->name);

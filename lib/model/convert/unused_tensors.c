@@ -4,10 +4,23 @@
 #include "base/number.h"
 
 /* Why a tensor may be left out. INTO_CONFIG: its values are in the configuration; UNKNOWN: it may not. */
-enum reason { BUFFER, VISION, AUDIO, POOLER, MTP, SHARED_KV, INDEXER, STALE, INTO_CONFIG, UNKNOWN };
+enum reason {
+    BUFFER,
+    ACTIVATIONS,
+    VISION,
+    AUDIO,
+    POOLER,
+    MTP,
+    SHARED_KV,
+    INDEXER,
+    STALE,
+    INTO_CONFIG,
+    UNKNOWN
+};
 
 static const char *const reasons[INTO_CONFIG] = {
     [BUFFER] = "masks and tables",
+    [ACTIVATIONS] = "scales for quantised activations and KV entries",
     [VISION] = "vision encoder",
     [AUDIO] = "audio encoder",
     [POOLER] = "pooler of a classifier",
@@ -39,7 +52,12 @@ static const struct {
     {"attention.masked_bias", END, BUFFER},
     {"attn.embed_positions", END, BUFFER},
     {"self_attn.bias", END, BUFFER},
-    {"decoder.version", END, BUFFER}, /* of OPT */
+    {"decoder.version", END, BUFFER},  /* of OPT */
+    {"input_scale", END, ACTIVATIONS}, /* of FP8, as the next four */
+    {"input_zero_point", END, ACTIVATIONS},
+    {"input_scale_ub", END, ACTIVATIONS},
+    {"k_scale", END, ACTIVATIONS},
+    {"v_scale", END, ACTIVATIONS},
     {"rope_freqs.weight", END, INTO_CONFIG},
     {"rope_factors_long.weight", END, INTO_CONFIG},
     {"rope_factors_short.weight", END, INTO_CONFIG},
