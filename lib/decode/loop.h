@@ -47,6 +47,7 @@ struct pressure {
     double smaller; /* bytes of a converted sequence, as a part of those before */
     bool suspends;  /* requests may have to wait: STEP_REFUSE */
     size_t n_begun; /* requests so far */
+    size_t limit;   /* bytes that the file of the limit had when it was read last */
     /* The latest measurement: bytes left, negative if the limit is exceeded, while the cache had `used`. */
     long long room;
     size_t used, margin, strain;

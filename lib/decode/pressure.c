@@ -49,13 +49,12 @@ static bool read_limit(const char *path, size_t *bytes)
 int pressure_open(struct pressure **out, const struct pressure_options *options, struct err *err)
 {
     struct pressure *p = *out = mem_zalloc(1, sizeof *p);
-    size_t bytes;
     if (!p)
         return err_no_memory(err, "memory pressure");
     p->options = *options;
     p->log.out.fd = -1;
     int rc = options->steps ? parse_steps(p, options->steps, err) : 0;
-    if (rc == 0 && options->limit && !read_limit(options->limit, &bytes))
+    if (rc == 0 && options->limit && !read_limit(options->limit, &p->limit))
         rc = err_set(err, "--kv-pressure-limit %s: a file with a number of bytes, as 512M, is expected",
                      options->limit);
     if (rc == 0)
@@ -141,11 +140,11 @@ static struct pressure *pressure_of(const struct loop *loop)
 static long long measure_room(struct pressure *p)
 {
     enum { SPARE = 96 << 20 }; /* for what else allocates */
-    size_t bytes;
-    if (p->options.limit)
-        return read_limit(p->options.limit, &bytes)
-                   ? (long long)size_min(bytes, SIZE_MAX / 4) - (long long)p->used
-                   : p->room;
+    if (p->options.limit) {
+        (void)read_limit(p->options.limit,
+                         &p->limit); /* else the last one stays, as while it is written */
+        return (long long)size_min(p->limit, SIZE_MAX / 4) - (long long)p->used;
+    }
     const size_t left = vm_available(), strain = cgroup_memory_strain("");
     const long long room = left ? (long long)size_min(left, SIZE_MAX / 4) : LLONG_MAX / 4;
     p->margin = size_min(SPARE, left / 8);

@@ -53,6 +53,16 @@ all_complete() {
         assert_equal "$kv $(grep -c '^suspend [0-9]* [0-9]*$' log)" "$kv $(stat kv_suspended)"
         [ "$(stat kv_resident_bytes)" -le $((most / 5)) ]
     done
+    # a file that is gone, or being written, leaves the limit as it was
+    mv in lines
+    mkfifo in
+    (head -1 lines && sleep 0.2 && rm limit && tail -n +2 lines) >in 3>&- &
+    ok plain --kv paged --kv-pressure refuse --kv-pressure-limit limit
+    wait
+    assert_equal "$(stat logits_hash)" "$plain"
+    [ "$(stat kv_resident_bytes)" -le $((most / 5)) ]
+    mv lines in
+    echo $((most / 5)) >limit
     # with drafts, and entries that are kept for later requests
     ok gen -t 2 --kv segment --kv-pressure refuse --kv-pressure-limit limit
     assert_equal "$(stat logits_hash)" "$plain"
