@@ -30,10 +30,12 @@ static int open_draft(struct gen *gen, struct err *err)
                        "%s: a draft head needs all of the target model in one process: use "
                        "--parallelism data, or draft with --lookup",
                        run->draft->name);
-    struct err differs;
     if (!config_is_draft_head(&run->draft->config) && !gen_is_silent(gen) &&
-        draft_model_check(gen->model, run->draft, &differs) < 0)
-        cli_say(stderr, "%s: %s: drafts pass through text\n", gen->program->name, differs.text);
+        draft_model_check(gen->model, run->draft, err) < 0) {
+        if (err->code == ERR_NO_MEMORY)
+            return -1;
+        cli_say(stderr, "%s: %s: drafts pass through text\n", gen->program->name, err->text);
+    }
     return draft_attach(run->draft, gen->model, run->tapped, err);
 }
 

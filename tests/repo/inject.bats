@@ -146,9 +146,9 @@ speculate() { # ARGUMENT..
 }
 
 @test "bmc-spec: draft, tree, samples, measured acceptance" {
-    speculate -n 6 --always -k 2 --stats s.json # a length that adapts to time would change counts
+    speculate -n 6 --stats s.json
     speculate -n 6 --tree 6 --always --stats s.json
-    speculate -n 5 --samples 3 -s 3 --always -k 2
+    speculate -n 5 --samples 3 -s 3 --always -k 2 # a length that adapts to time would change samples
     speculate -n 6 --tree 6 --always --record-acceptance --acceptance acceptance
 }
 

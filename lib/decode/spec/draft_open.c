@@ -45,9 +45,10 @@ static int open_model_drafter(struct drafter **drafter, const struct drafter_pla
     const double cost = (double)own.weight_bytes / (double)all.weight_bytes;
     if (head)
         return draft_eagle_open(drafter, plan->session, target, plan->layer, cost, err);
-    struct err differs;
-    return draft_model_check(session_model(target), draft, &differs) == 0
-               ? draft_model_open(drafter, plan->session, session_vocab(target), cost, err)
+    if (draft_model_check(session_model(target), draft, err) == 0)
+        return draft_model_open(drafter, plan->session, session_vocab(target), cost, err);
+    return err->code == ERR_NO_MEMORY
+               ? -1
                : draft_bridge_open(drafter, plan->session, session_model(target), cost, err);
 }
 
