@@ -74,6 +74,7 @@ struct backend_memory {
     struct device_addr (*adopt)(const void *memory, size_t bytes);
     void (*disown)(struct device_addr block, size_t bytes);
 
+    /* Both wait. A read that fails leaves *to as it was, which failed() tells. */
     void (*read)(void *to, struct device_addr from, size_t bytes);
     void (*write)(struct device_addr to, const void *from, size_t bytes);
 
@@ -88,4 +89,13 @@ struct backend_memory {
                       size_t offset, size_t bytes);
     void (*file_write)(struct async_file *file, struct async_ticket *ticket, struct device_addr from,
                        size_t offset, size_t bytes);
+
+    /* Returns -1 and the first failure of all functions that return none; from then on, contents are undefined. NULL:
+     * they cannot fail. */
+    int (*failed)(struct err *err);
 };
+
+static inline int memory_failed(const struct backend_memory *memory, struct err *err)
+{
+    return memory->failed ? memory->failed(err) : 0;
+}

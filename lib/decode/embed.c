@@ -133,6 +133,8 @@ static int pool_rows(struct text_batch *batch, struct text_slot *slot, struct er
             sum[j] += e->state[j];
     }
     slot->at += slot->n_rows;
+    if (memory_failed(session_options(batch->session)->backend->memory, err) < 0)
+        return -1;
     return slot->at == slot->text.n ? finish_embedding(batch, slot, NULL, err) : 0;
 }
 

@@ -151,7 +151,7 @@ int kv_read_rows(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, s
         read_span(kv, span, addr_add(v ? span->v : span->k, view.offset[v]), v, first, first + rows,
                   bytes, out);
     }
-    return 0;
+    return memory_failed(kv->memory, err);
 }
 
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out, struct err *err)

@@ -318,7 +318,7 @@ static int make_logits(struct forward *f, const size_t *row, size_t n, float *lo
         memory->read(logits, to, bytes);
         memory->free(VM_MALLOC, to, bytes);
     }
-    return rc;
+    return rc < 0 ? -1 : memory_failed(memory, err);
 }
 
 size_t forward_submit(struct forward *f) { return f->pipeline.n_requests++; }

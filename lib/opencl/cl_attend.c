@@ -99,9 +99,9 @@ struct attend_lists {
     size_t first_block, end; /* blocks that some row attends to */
 };
 
-/* Adds the spans of a view; addresses of row tables are those of the host until they are staged. */
-static int add_spans(struct cl_pass *pass, const struct kv_view *view, struct attend_lists *lists,
-                     struct err *err)
+/* Adds the spans of a view, `apart`: of a single head; addresses of row tables are those of the host until they are staged. */
+static int add_spans(struct cl_pass *pass, const struct kv_view *view, bool apart,
+                     struct attend_lists *lists, struct err *err)
 {
     for (size_t i = 0; i < view->n_spans; i++) {
         const struct kv_span *s = &view->span[i];
@@ -110,8 +110,8 @@ static int add_spans(struct cl_pass *pass, const struct kv_view *view, struct at
         pass->span[lists->spans++] = (struct cl_span){.k = s->k.device_address + view->offset[KV_K],
                                                       .v = s->v.device_address + view->offset[KV_V],
                                                       .row = (cl_address)(uintptr_t)s->row,
-                                                      .k_head = s->head_stride[KV_K],
-                                                      .v_head = s->head_stride[KV_V],
+                                                      .k_head = apart ? 0 : s->head_stride[KV_K],
+                                                      .v_head = apart ? 0 : s->head_stride[KV_V],
                                                       .k_row = (cl_number)s->row_stride[KV_K],
                                                       .v_row = (cl_number)s->row_stride[KV_V],
                                                       .first = (cl_number)s->first,
@@ -206,7 +206,7 @@ static int attend_slice(struct cl_pass *pass, const struct op *op, const struct 
             struct kv_view view;
             if (kv_view(pass->kv, q->seq, a->layer, slice->head + h, slice->apart ? 1 : slice->heads,
                         &view, err) < 0 ||
-                add_spans(pass, &view, &lists, err) < 0)
+                add_spans(pass, &view, slice->apart, &lists, err) < 0)
                 return -1;
             add_masks(pass, q, &view, a, pass->mask + h * step->rows + q->first, span, &lists);
         }

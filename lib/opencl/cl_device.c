@@ -102,7 +102,7 @@ static const char *status_text(int32_t status)
     case CL_COMPILER_NOT_AVAILABLE: return "the driver has no compiler";
     case CL_MEM_OBJECT_ALLOCATION_FAILURE:
     case CL_OUT_OF_RESOURCES: return "the device has no memory or other resource left, or was lost";
-    case CL_OUT_OF_HOST_MEMORY: return "the driver has no memory left";
+    case CL_OUT_OF_HOST_MEMORY: return "no memory is left";
     case CL_INVALID_COMMAND_QUEUE: return "the device was lost";
     case CL_INVALID_WORK_GROUP_SIZE: return "a work-group is too large for the device";
     default: return "the driver reports an error";
@@ -117,6 +117,13 @@ static void check(int32_t status, const char *command)
     dev.has_failed = true;
     (void)!err_set(&dev.failure, "OpenCL device %s: %s failed with error %d: %s", dev.limits.name,
                    command, status, status_text(status));
+}
+
+void cl_fail_memory(void)
+{
+    pthread_mutex_lock(&dev.lock);
+    check(CL_OUT_OF_HOST_MEMORY, "an allocation");
+    pthread_mutex_unlock(&dev.lock);
 }
 
 int cl_failed(struct err *err)
@@ -188,7 +195,7 @@ static void read_limits(void *device)
 
 static int check_device(void *device, struct err *err)
 {
-    enum { LEAST_LOCAL = 16 << 10, LEAST_ITEMS = 256 };
+    enum { LEAST_LOCAL = 32 << 10, LEAST_ITEMS = 256 };
     const struct cl_limits *l = &dev.limits;
     if (!(device_number(device, CL_DEVICE_SVM_CAPABILITIES) & CL_DEVICE_SVM_COARSE) ||
         device_number(device, CL_DEVICE_ADDRESS_BITS) != 64)
@@ -347,9 +354,8 @@ size_t cl_stage_room(size_t bytes)
         dev.stage = cl_alloc(more);
         dev.staging = mem_alloc(more, 1);
         dev.stage_bytes = dev.stage && dev.staging ? more : 0;
-        pthread_mutex_lock(&dev.lock);
-        check(dev.stage_bytes ? 0 : CL_OUT_OF_HOST_MEMORY, "clSVMAlloc");
-        pthread_mutex_unlock(&dev.lock);
+        if (!dev.stage_bytes)
+            cl_fail_memory();
     }
     dev.staged = 0;
     return ++dev.stage_turns;

@@ -71,5 +71,8 @@ void cl_launch(struct cl_kernel *kernel, const void *args, size_t args_bytes, co
 
 /* ---- failures ---- */
 
+/* Keeps the failure that a function which cannot return it has no memory. */
+void cl_fail_memory(void);
+
 /* Returns -1 and the first failure of a command, if there was one. */
 int cl_failed(struct err *err) MUST_USE;

@@ -195,6 +195,8 @@ void cl_run_groups(struct cl_pass *pass, const struct op_groups *g, const struct
     AUTO(free_auto) struct cl_tile *tile = mem_alloc(size_max(rows, 1), sizeof *tile);
     const size_t index = round_up(rows * sizeof(uint32_t), CL_STAGE_ALIGN);
     cl_stage_room(2 * (index + round_up(rows * sizeof *tile, CL_STAGE_ALIGN)));
+    if (!tile)
+        cl_fail_memory();
     if (!tile || !rows)
         return;
     struct cl_product_args args = {

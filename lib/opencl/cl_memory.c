@@ -152,8 +152,10 @@ static void write_bytes(struct device_addr to, const void *from, size_t bytes)
 static void move_range(const struct memory_copy *c)
 {
     const cl_address between = cl_alloc(c->bytes);
-    if (!between)
+    if (!between) {
+        cl_fail_memory();
         return;
+    }
     cl_copy_block(between, c->from.device_address, c->bytes);
     cl_copy_block(c->to.device_address, between, c->bytes);
     cl_free(between);
@@ -235,8 +237,10 @@ static bool store_on_host(const struct memory_store *s)
                  to_bytes = dtype_row_bytes(s->type, s->d);
     AUTO(free_auto) char *from = mem_alloc(from_bytes, 1);
     AUTO(free_auto) char *to = mem_alloc(s->rows, to_bytes);
-    if (!from || !to)
+    if (!from || !to) {
+        cl_fail_memory();
         return true;
+    }
     read_bytes(from, s->from, from_bytes);
     struct memory_store own = *s;
     own.from = cpu_addr(from);
@@ -361,4 +365,5 @@ const struct backend_memory cl_memory = {
     .store = store,
     .file_read = file_read,
     .file_write = file_write,
+    .failed = cl_failed,
 };

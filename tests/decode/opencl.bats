@@ -72,12 +72,15 @@ traced() { # PROGRAM ARGUMENT..
     done
 }
 
-@test "on OpenCL, drafts, batches and beams have the ids of one sequence, and drafts its logits" {
+@test "on OpenCL, drafts, batches and beams have the ids of one sequence, and drafts and heads that are offloaded its logits" {
     local prompt="Once upon a time there was a king, and the king had a daughter, and the king" alone
     alone=$(traced bmc-gen -p "$prompt" -n 12 --backend opencl)
     assert_equal "$(traced bmc-spec -p "$prompt" -n 12 --backend opencl --lookup)" "$alone"
     assert_equal "$(traced bmc-spec -p "$prompt" -n 12 --backend opencl -md "$ROOT/models.d/grimm-draft.bmc" --tree 6 --kv paged:16)" "$alone"
     assert_equal "$(head -n 1 <<<"$alone")" "$(traced bmc-gen -p "$prompt" -n 12 --precision f32 | head -n 1)"
+    # several heads at a time from the file
+    local long=(-p "${prompt%,*}" -n 90 --backend opencl)
+    assert_equal "$(traced bmc-gen "${long[@]}" --kv headwise:ram=400K,dir=.)" "$(traced bmc-gen "${long[@]}")"
     local beams=(-p "$prompt" -n 8 --beams 3)
     assert_equal "$(traced bmc-gen "${beams[@]}" --backend opencl --kv segment | head -n 1)" "$(traced bmc-gen "${beams[@]}" --precision f32 | head -n 1)"
 }
