@@ -244,10 +244,12 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 
-# Fault injection (tests/repo/inject.bats): the driver, and the preloaded library that makes calls fail.
-INJECT = $(BUILD)/inject $(BUILD)/inject.so
+# Fault injection (tests/repo/inject.bats, tests/decode/opencl.bats): the driver, and the preloaded libraries that make
+# calls fail.
+INJECT = $(BUILD)/inject $(BUILD)/inject.so $(BUILD)/inject_opencl.so
 $(BUILD)/inject: tests/inject/inject.c
 $(BUILD)/inject.so: tests/inject/fail.c
+$(BUILD)/inject_opencl.so: tests/inject/fail_opencl.c
 $(INJECT):
 	@mkdir -p $(@D)
 	$(Q)$(CC) -D_GNU_SOURCE -std=gnu11 -O1 -g $(WARN) -I. $(if $(filter %.so,$@),-shared -fPIC) -o $@ $<

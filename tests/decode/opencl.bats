@@ -123,6 +123,27 @@ traced() { # PROGRAM ARGUMENT..
     expect_error 1 "^bmc-gen: --kv-pressure is for the CPU's cache: leave --backend opencl out$" bmc-gen -q --backend opencl -m "$ROOT/models.d/grimm.bmc" --jsonl --kv-pressure q8 --memory 1G </dev/null
 }
 
+@test "on OpenCL, a command that fails ends the run with a sentence, and nothing is written; so does a lack of memory" {
+    gen() { # CALL [AT]
+        run --separate-stderr env LD_PRELOAD="$BMC_BUILD/inject_opencl.so" BMC_FAIL_CALL="$1" ${2:+BMC_FAIL_AT="$2"} "$BMC_BIN/bmc-gen" -q -m "$ROOT/models.d/grimm.bmc" \
+            -p "a king" -n 2 --temp 0 --backend opencl --save-kv saved
+        if [ "$#" -eq 2 ]; then
+            [ "$status" -eq 1 ] && [ ! -e saved ] || fail "$* -> $status: $stderr"
+        fi
+    }
+    gen copy
+    local calls=$stderr
+    rm saved
+    for at in 1 $((calls / 2)) "$calls"; do # the last copies are those of the snapshot
+        gen copy "$at"
+        [[ $stderr == 'bmc-gen: OpenCL device '*': clEnqueueSVMMemcpy failed with error -36: the device was lost' ]]
+    done
+    gen launch 100
+    [[ $stderr == 'bmc-gen: OpenCL device '*' failed with error -5: the device has no memory or other resource left, or was lost' ]]
+    gen alloc 80
+    [[ $stderr == 'bmc-gen: out of memory for 128 rows of KV cache'* ]]
+}
+
 @test "without a device or a driver, one sentence says so" {
     local gen=(bmc-gen -q -p a -n 1 --backend opencl -m "$ROOT/models.d/grimm.bmc")
     mkdir none
