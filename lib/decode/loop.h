@@ -52,6 +52,7 @@ struct pressure {
     long long room;
     size_t used, margin, strain;
     double measured_ms, calm_ms; /* when it was; when the system was not strained any more */
+    double waits_until_ms;       /* the last request, at most; 0: it need not wait */
 };
 
 /* A slot of the batch, and the request that it serves while `busy`. */

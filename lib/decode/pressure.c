@@ -315,6 +315,29 @@ static int suspend_latest(struct loop *loop, long long *missing, struct err *err
     return 0;
 }
 
+/* Drops KV entries that free slots retain for later requests, the first retained first. */
+static bool evict_retained(struct loop *loop)
+{
+    struct slot *first = NULL;
+    for (struct slot *slot = loop->slot; slot < loop->slot + loop->n_slots; slot++)
+        if (!slot->busy && slot->cached.len && (!first || slot->retained_at < first->retained_at))
+            first = slot;
+    if (!first)
+        return false;
+    prefix_cache_evict(loop, first);
+    kv_give_back(session_kv(loop->session));
+    return true;
+}
+
+/* True if more than `need` bytes are left, if need be without entries that are retained. */
+static bool make_room(struct loop *loop, long long need)
+{
+    while (-shortage(loop, pressure_of(loop)) <= need)
+        if (!evict_retained(loop))
+            return false;
+    return true;
+}
+
 static struct slot *first_suspended(const struct loop *loop)
 {
     struct slot *first = NULL;
@@ -324,12 +347,24 @@ static struct slot *first_suspended(const struct loop *loop)
     return first;
 }
 
+/* Ends suspended requests that were cancelled. */
+static int end_cancelled(struct loop *loop, struct err *err)
+{
+    for (struct slot *slot = loop->slot; slot < loop->slot + loop->n_slots; slot++) {
+        if (!slot->suspended || !loop_is_cancelled(slot->request))
+            continue;
+        slot->suspended = false;
+        slot->busy = true;
+        if (loop_finish(loop, slot, FINISHED_CANCELLED, NULL, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int resume(struct loop *loop, struct slot *slot, struct err *err)
 {
     slot->suspended = false;
     slot->busy = true;
-    if (loop_is_cancelled(slot->request))
-        return loop_finish(loop, slot, FINISHED_CANCELLED, NULL, err);
     if (!slot->resumes_prompt)
         return loop_compute_again(loop, slot, err);
     session_begin(loop->session, slot->seq, slot->n_prompt, loop_planned(loop, slot));
@@ -352,8 +387,10 @@ static long long needs_to_resume(const struct loop *loop, const struct slot *slo
 static int resume_first(struct loop *loop, struct pressure *p, struct err *err)
 {
     for (struct slot *slot; (slot = first_suspended(loop));) {
-        const bool fits = clock_ms() >= p->calm_ms && -shortage(loop, p) > needs_to_resume(loop, slot);
-        if (loop_in_flight(loop) && !fits && !loop_is_cancelled(slot->request))
+        const bool others = loop_in_flight(loop) > 0;
+        if (others && clock_ms() < p->calm_ms)
+            return 0;
+        if (!make_room(loop, needs_to_resume(loop, slot)) && others)
             return 0;
         if (resume(loop, slot, err) < 0)
             return -1;
@@ -362,18 +399,6 @@ static int resume_first(struct loop *loop, struct pressure *p, struct err *err)
 }
 
 /* ---- between steps ---- */
-
-/* Drops KV entries that free slots retain for later requests, the first retained first. */
-static bool evict_retained(struct loop *loop)
-{
-    struct slot *first = NULL;
-    for (struct slot *slot = loop->slot; slot < loop->slot + loop->n_slots; slot++)
-        if (!slot->busy && slot->cached.len && (!first || slot->retained_at < first->retained_at))
-            first = slot;
-    if (first)
-        prefix_cache_evict(loop, first);
-    return first;
-}
 
 /* Lowers or raises the memory of a cache that offloads heads; returns what is still missing. */
 static long long limit_offload(struct loop *loop, long long missing)
@@ -401,14 +426,23 @@ static int take_step(struct loop *loop, enum pressure_step step, long long *miss
     return 0;
 }
 
-/* The last request in flight waits for memory that others hold, for a minute at most. */
+static bool any_cancelled(const struct loop *loop)
+{
+    for (const struct slot *slot = loop->slot; slot < loop->slot + loop->n_slots; slot++)
+        if ((slot->busy || slot->suspended) && loop_is_cancelled(slot->request))
+            return true;
+    return false;
+}
+
+/* The last request in flight waits for memory that others hold, in all for a minute at most until there is enough. */
 static void wait_for_memory(struct loop *loop, struct pressure *p)
 {
     enum { MOST_MS = 60000, PAUSE_NS = 20000000 };
-    const double start = clock_ms();
+    if (p->waits_until_ms == 0)
+        p->waits_until_ms = clock_ms() + MOST_MS;
     while (!p->options.limit && p->suspends && loop_in_flight(loop) == 1 &&
-           shortage(loop, p) > (long long)p->margin &&
-           !__atomic_load_n(loop->interrupted, __ATOMIC_RELAXED) && clock_ms() - start < MOST_MS)
+           shortage(loop, p) > (long long)p->margin && !any_cancelled(loop) &&
+           !__atomic_load_n(loop->interrupted, __ATOMIC_RELAXED) && clock_ms() < p->waits_until_ms)
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
@@ -428,11 +462,14 @@ int pressure_relieve(struct loop *loop, struct err *err)
     for (size_t i = 0; i < p->n_steps && missing > 0; i++)
         if (take_step(loop, p->step[i], &missing, err) < 0)
             return -1;
-    if (missing > 0)
+    if (missing > 0) {
         wait_for_memory(loop, p);
-    else if (p->step[0] == STEP_OFFLOAD || (p->n_steps > 1 && p->step[1] == STEP_OFFLOAD))
-        limit_offload(loop, missing);
-    return resume_first(loop, p, err);
+    } else {
+        p->waits_until_ms = 0;
+        if (p->step[0] == STEP_OFFLOAD || (p->n_steps > 1 && p->step[1] == STEP_OFFLOAD))
+            limit_offload(loop, missing);
+    }
+    return end_cancelled(loop, err) < 0 ? -1 : resume_first(loop, p, err);
 }
 
 bool pressure_admits(struct loop *loop, const struct gen_request *request)
@@ -447,8 +484,5 @@ bool pressure_admits(struct loop *loop, const struct gen_request *request)
     const size_t rows = size_min(request->ids->len + 4 * TILE_ROWS, o->context),
                  bytes = bytes_at(session_kv(loop->session), rows, &transient);
     const long long need = (long long)size_times(size_plus(bytes, transient), loop->strategy->width);
-    while (-shortage(loop, p) < need)
-        if (!evict_retained(loop))
-            return false;
-    return true;
+    return make_room(loop, need);
 }

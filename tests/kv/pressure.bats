@@ -63,9 +63,14 @@ all_complete() {
     [ "$(stat kv_resident_bytes)" -le $((most / 5)) ]
     mv lines in
     echo $((most / 5)) >limit
-    # with drafts, and entries that are kept for later requests
+    # with drafts, and entries that are kept for later requests, which give way before those of requests
     ok gen -t 2 --kv segment --kv-pressure refuse --kv-pressure-limit limit
     assert_equal "$(stat logits_hash)" "$plain"
+    jq -c '. + {n: 300}' in | head -6 >long
+    echo 3M >limit
+    ok bmc-gen -q -m "$(model grimm)" --jsonl --ignore-eos -c 512 --stats stats -f long -t 1 -np 6 --no-spec --kv paged --kv-pressure refuse --kv-pressure-limit limit
+    [ "$(stat kv_suspended)" -gt 0 ]
+    [ "$(stat kv_resident_bytes)" -le $((3 << 20)) ]
 }
 
 @test "sequences are converted at block boundaries, and a replay of the log gives the same hash" {
