@@ -200,7 +200,7 @@ static int run_text_lines(struct gen *gen, const struct lines_run *run, struct e
         .progress = show_progress,
         .arg = &progress,
         .pooling = pooling,
-        .normalize = o->normalize || (!o->no_normalize && gen->model->config.embed_normalize),
+        .normalize = o->normalize || (!o->no_normalize && gen->model->config.pooled.normalize),
     };
     struct embed_stats embedded = {0};
     struct gen_stats stats = {0};

@@ -164,7 +164,7 @@ static int serve_texts(struct lane *lane, struct session *session, struct err *e
                              .parse_special = server->gen->serve.options.parse_special,
                              .lenient = server->gen->serve.options.lenient,
                              .progress = ignore_progress,
-                             .normalize = model->config.embed_normalize};
+                             .normalize = model->config.pooled.normalize};
     if (lane == &server->lane[RERANKING]) {
         job.reranker = &server->reranker;
         return text_lines_rerank(&job, &stats, err);

@@ -144,11 +144,11 @@ int embed_declared(const struct model *model, enum embed_pooling *pooling, struc
                                                   [POOLING_MEAN] = EMBED_MEAN,
                                                   [POOLING_LAST] = EMBED_LAST,
                                                   [POOLING_CLS] = EMBED_CLS};
-    if (model->config.pooling == POOLING_UNSUPPORTED)
+    if (model->config.pooled.pooling == POOLING_UNSUPPORTED)
         return err_set(err,
                        "declares a pooling that is not supported; choose one with --pooling, but its "
                        "embeddings will differ");
-    *pooling = poolings[model->config.pooling];
+    *pooling = poolings[model->config.pooled.pooling];
     return 0;
 }
 

@@ -31,10 +31,10 @@ int reranker_init(struct reranker *r, const struct model *model, struct err *err
 {
     const struct config *c = &model->config;
     *r = (struct reranker){.model = model};
-    if (c->scores && config_pooled_width(c) > 2)
+    if (c->pooled.scores && config_pooled_width(c) > 2)
         return err_set(err, "cannot rerank: its classifier has %zu outputs, a reranker has one, or two",
                        config_pooled_width(c));
-    if (c->scores)
+    if (c->pooled.scores)
         return embed_declared(model, &r->pooling, err);
     if (c->no_head || config_is_draft_head(c))
         return err_set(err, "cannot rerank: it has no classifier's head; use a reranker");
@@ -82,8 +82,8 @@ int rerank_encode(const struct reranker *r, struct slice instruction, struct sli
             err);
     if (instruction.size)
         return err_set(err, "the model has a classifier's head, which takes no instruction");
-    return tokenizer_encode_pair(r->model->tok, query, document, r->model->config.pair_gap, ids, second,
-                                 err);
+    return tokenizer_encode_pair(r->model->tok, query, document, r->model->config.pooled.pair_gap, ids,
+                                 second, err);
 }
 
 struct reranking {

@@ -26,6 +26,18 @@ enum pooling { POOLING_NONE, POOLING_MEAN, POOLING_LAST, POOLING_CLS, POOLING_UN
 /* What follows the first dense layer after pooling. */
 enum pooled_activation { POOLED_PLAIN, POOLED_TANH, POOLED_GELU, POOLED_RELU };
 
+/* Embeddings, and scores of classifiers. */
+struct pooled_config {
+    int pooling;    /* enum pooling */
+    bool normalize; /* embeddings have unit length */
+    /* dense layers after pooling (layer_ops.c): their outputs, 0: there is none; enum pooled_activation */
+    size_t dense, out;
+    int activation;
+    bool norm, bias, out_bias;
+    bool scores;     /* the outputs are those of a classifier */
+    size_t pair_gap; /* separators between both texts of a pair beyond the one that ends each */
+};
+
 enum { MAX_EOS = 8, MAX_FEATURES = 16, MAX_LAYERS = 1024 };
 
 struct config_keys;
@@ -60,14 +72,7 @@ struct config {
     bool bias_qkv, bias_out, bias_head;
     bool tied_head; /* the LM head is the embedding matrix */
     bool no_head;   /* there is no LM head: the model is for embeddings */
-    int pooling;
-    bool embed_normalize; /* embeddings have unit length */
-    /* Dense layers after pooling (layer_ops.c), their outputs, 0: there is none; scores: the outputs are those
-     * of a classifier */
-    size_t pooled_dense, pooled_out;
-    int pooled_activation;
-    bool pooled_norm, pooled_bias, pooled_out_bias, scores;
-    size_t pair_gap; /* separators between both texts of a pair beyond the one that ends each */
+    struct pooled_config pooled;
     double norm_eps;
     /* Factors of token embeddings, of what a sublayer adds to x, and of logits; 0 means 1 */
     double embed_scale, residual_scale, logit_scale;
@@ -130,13 +135,13 @@ static inline bool config_is_encoder(const struct config *c) { return c->plan[0]
 /* True if dense layers follow pooling. */
 static inline bool config_has_pooled_head(const struct config *c)
 {
-    return c->pooled_dense || c->pooled_out;
+    return c->pooled.dense || c->pooled.out;
 }
 
 /* Elements of an embedding, or scores of a classifier. */
 static inline size_t config_pooled_width(const struct config *c)
 {
-    return c->pooled_out ? c->pooled_out : c->pooled_dense ? c->pooled_dense : c->hidden;
+    return c->pooled.out ? c->pooled.out : c->pooled.dense ? c->pooled.dense : c->hidden;
 }
 
 /* True for a draft head, which only computes drafts for a target model. */

@@ -397,15 +397,15 @@ void pooled_operations(struct builder *b)
     const struct weights *w = b->weights;
     struct op_arg x = hidden_of(b, BUFFER_H);
     b->phase = PHASE_HEAD;
-    if (c->pooled_dense) {
-        const struct op_arg y = buffer_of(b, BUFFER_UP, c->pooled_dense);
-        pooled_product(b, x, &w->pooled_dense, y, act[c->pooled_activation]);
-        if (c->pooled_activation == POOLED_TANH)
-            append_op(b, OP_SOFTCAP, y, y, c->pooled_dense)->limit = 1; /* limit * tanh(y / limit) */
-        if (c->pooled_norm)
-            op_norm(b, y, y, c->pooled_dense, &w->pooled_norm)->norm.kind = NORM_LAYER;
+    if (c->pooled.dense) {
+        const struct op_arg y = buffer_of(b, BUFFER_UP, c->pooled.dense);
+        pooled_product(b, x, &w->pooled_dense, y, act[c->pooled.activation]);
+        if (c->pooled.activation == POOLED_TANH)
+            append_op(b, OP_SOFTCAP, y, y, c->pooled.dense)->limit = 1; /* limit * tanh(y / limit) */
+        if (c->pooled.norm)
+            op_norm(b, y, y, c->pooled.dense, &w->pooled_norm)->norm.kind = NORM_LAYER;
         x = y;
     }
-    if (c->pooled_out)
-        pooled_product(b, x, &w->pooled_out, buffer_of(b, BUFFER_BRANCH, c->pooled_out), EPILOGUE_NONE);
+    if (c->pooled.out)
+        pooled_product(b, x, &w->pooled_out, buffer_of(b, BUFFER_BRANCH, c->pooled.out), EPILOGUE_NONE);
 }

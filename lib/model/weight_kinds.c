@@ -48,9 +48,9 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_CONV_WEIGHT: return config->recurrent->conv_kernel * config_conv_width(config);
     case DIM_POSITIONS: return config->context + config->position_offset;
     case DIM_TOKEN_TYPES: return config->token_types;
-    case DIM_POOLED: return config->pooled_dense;
-    case DIM_POOLED_IN: return config->pooled_dense ? config->pooled_dense : config->hidden;
-    case DIM_POOLED_OUT: return config->pooled_out;
+    case DIM_POOLED: return config->pooled.dense;
+    case DIM_POOLED_IN: return config->pooled.dense ? config->pooled.dense : config->hidden;
+    case DIM_POOLED_OUT: return config->pooled.out;
     }
     return 1;
 }
@@ -71,11 +71,11 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(PROJECTED, c->embed != c->hidden)                                                                \
     X(EMBED_NORM, c->embed_norm)                                                                       \
     X(FINAL_NORM, c->final_norm)                                                                       \
-    X(POOLED, c->pooled_dense > 0)                                                                     \
-    X(POOLED_BIAS, c->pooled_bias)                                                                     \
-    X(POOLED_NORM, c->pooled_norm)                                                                     \
-    X(POOLED_OUT, c->pooled_out > 0)                                                                   \
-    X(POOLED_OUT_BIAS, c->pooled_out_bias)                                                             \
+    X(POOLED, c->pooled.dense > 0)                                                                     \
+    X(POOLED_BIAS, c->pooled.bias)                                                                     \
+    X(POOLED_NORM, c->pooled.norm)                                                                     \
+    X(POOLED_OUT, c->pooled.out > 0)                                                                   \
+    X(POOLED_OUT_BIAS, c->pooled.out_bias)                                                             \
     X(INPUTS, c->layer_input > 0)                                                                      \
     X(GAIN, learned)                                                                                   \
     X(BIAS, c->norm == NORM_LAYER && learned && !c->no_norm_bias)                                      \

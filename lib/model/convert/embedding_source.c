@@ -21,18 +21,18 @@ static void find_dense_layers(struct config *config, const struct weight_source 
                                *out = matrix_of(source, family, "pooled_out.weight");
     if (!out && !modules)
         dense = NULL;
-    config->pooled_dense = dense ? dense->dim[0] : 0;
-    config->pooled_bias = dense && tensor_sources_single(source, family, "pooled_dense.bias");
-    config->pooled_norm = dense && tensor_sources_single(source, family, "pooled_norm.weight");
-    config->pooled_out = out ? out->dim[0] : 0;
-    config->pooled_out_bias = out && tensor_sources_single(source, family, "pooled_out.bias");
-    config->scores = out && !modules;
+    config->pooled.dense = dense ? dense->dim[0] : 0;
+    config->pooled.bias = dense && tensor_sources_single(source, family, "pooled_dense.bias");
+    config->pooled.norm = dense && tensor_sources_single(source, family, "pooled_norm.weight");
+    config->pooled.out = out ? out->dim[0] : 0;
+    config->pooled.out_bias = out && tensor_sources_single(source, family, "pooled_out.bias");
+    config->pooled.scores = out && !modules;
     if (!dense)
-        config->pooled_activation = POOLED_PLAIN;
-    if (config->scores && config->pooling == POOLING_NONE)
-        config->pooling = config_is_encoder(config) ? POOLING_CLS : POOLING_LAST;
-    if (!config->scores && !config->pooled_dense)
-        config->pair_gap = 0;
+        config->pooled.activation = POOLED_PLAIN;
+    if (config->pooled.scores && config->pooled.pooling == POOLING_NONE)
+        config->pooled.pooling = config_is_encoder(config) ? POOLING_CLS : POOLING_LAST;
+    if (!config->pooled.scores && !config->pooled.dense)
+        config->pooled.pair_gap = 0;
 }
 
 void embedding_of_source(struct config *config, const struct weight_source *source,
@@ -43,13 +43,13 @@ void embedding_of_source(struct config *config, const struct weight_source *sour
     if (config_is_draft_head(config))
         return;
     if (modules)
-        config->pooled_activation =
+        config->pooled.activation =
             config_pooled_activation(json_string_value(json_object_get(says, "dense_activation")));
     find_dense_layers(config, source, family, modules);
-    if (!says || config->scores)
+    if (!says || config->pooled.scores)
         return;
-    config->pooling = config_pooling(json_string_value(json_object_get(says, "pooling")));
-    config->embed_normalize = json_is_true(json_object_get(says, "normalize"));
+    config->pooled.pooling = config_pooling(json_string_value(json_object_get(says, "pooling")));
+    config->pooled.normalize = json_is_true(json_object_get(says, "normalize"));
     const char *prompts = json_string_value(json_object_get(says, "prompts"));
     if (prompts)
         err_set(
@@ -57,7 +57,7 @@ void embedding_of_source(struct config *config, const struct weight_source *sour
             "has prompts (%.100s) in config_sentence_transformers.json, which are to precede texts: "
             "bmc-gen --embed adds none",
             prompts);
-    if (config->pooling == POOLING_UNSUPPORTED)
+    if (config->pooled.pooling == POOLING_UNSUPPORTED)
         err_set(&notes->pooling,
                 "embeddings are declared to be made in a way that is not supported (%.100s): "
                 "bmc-gen --embed will need --pooling",
