@@ -572,8 +572,10 @@ static int bind_pressure(struct gen *gen, struct err *err)
         return 0;
     if (pressure_bind(gen->pressure, gen->session, gen->strategy, &notes, err) < 0)
         return -1;
-    if (notes.len && !gen->options->quiet)
-        cli_say(stderr, "%s", buf_text(&notes));
+    for (const char *at = buf_text(&notes), *end; *at && !gen->options->quiet; at = end + 1) {
+        end = strchr(at, '\n');
+        cli_say(stderr, "%.*s\n", (int)(end - at), at);
+    }
     return 0;
 }
 

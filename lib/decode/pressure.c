@@ -172,19 +172,32 @@ static long long room_of(struct pressure *p, const struct kv *kv)
     return p->room + (long long)p->used - (long long)used;
 }
 
-/* Bytes in memory of a sequence of `rows` rows in this cache; *transient: more while it grows to that length. */
+/* Bytes in memory of the KV entries of a sequence of `rows` rows in this cache. */
+static size_t entries_at(const struct kv *kv, const struct kv_footprint *one, size_t rows)
+{
+    return kv_offload(kv).ram ? offload_floor(kv, rows, 1) : one->total;
+}
+
+/* The same with the most that its recurrent states may have; *transient: more while it grows to that length. */
 static size_t bytes_at(const struct kv *kv, size_t rows, size_t *transient)
 {
     const struct kv_footprint one = kv_footprint(kv, 0, rows, 1);
     *transient = one.transient;
-    return size_plus(one.state, kv_offload(kv).ram ? offload_floor(kv, rows, 1) : one.total);
+    return size_plus(one.state, entries_at(kv, &one, rows));
 }
 
+static size_t entries_of(const struct loop *loop, const struct slot *slot)
+{
+    const struct kv *kv = session_kv(loop->session), *own = kv_of_seq(kv, slot->seq);
+    const size_t rows = kv_storage_rows(kv, slot->seq);
+    const struct kv_footprint one = kv_footprint(own, 0, rows, 1);
+    return entries_at(own, &one, rows);
+}
+
+/* Bytes that a sequence has now. Its states come with its first pass, and each pass writes another one. */
 static size_t bytes_of(const struct loop *loop, const struct slot *slot)
 {
-    const struct kv *kv = session_kv(loop->session);
-    size_t transient;
-    return bytes_at(kv_of_seq(kv, slot->seq), kv_storage_rows(kv, slot->seq), &transient);
+    return size_plus(entries_of(loop, slot), kv_state_held_bytes(session_kv(loop->session), slot->seq));
 }
 
 /* Rows of the slot's sequence after a pass, and during the passes until a conversion, if there may be one. */
@@ -208,10 +221,10 @@ static size_t growth_of(const struct loop *loop, const struct slot *slot, size_t
     return soon > now ? soon - now : 0;
 }
 
-/* Bytes that the conversion of a slot's sequence frees. */
+/* Bytes that the conversion of a slot's sequence frees: of its KV entries. */
 static size_t savings_of(const struct loop *loop, const struct slot *slot)
 {
-    const size_t bytes = bytes_of(loop, slot);
+    const size_t bytes = entries_of(loop, slot);
     return bytes - (size_t)((double)bytes * pressure_of(loop)->smaller);
 }
 

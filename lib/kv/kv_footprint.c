@@ -80,11 +80,12 @@ bool kv_footprint_possible(const struct kv *kv, struct kv_footprint footprint)
 
 size_t kv_footprint_fits(const struct kv *kv, struct kv_footprint footprint, size_t bytes)
 {
-    if (bytes < footprint.transient || !footprint.total)
+    const size_t each = size_plus(footprint.total, size_plus(footprint.ahead, footprint.state));
+    if (bytes < footprint.transient)
         return 0;
     const size_t left = bytes - footprint.transient;
     if (!kv->offload.ram || kv->offload.ram > left)
-        return left / size_plus(footprint.total, size_plus(footprint.ahead, footprint.state));
+        return each ? left / each : SIZE_MAX;
     if (!footprint.floor)
         return SIZE_MAX;
     return size_max(budget(kv) / footprint.floor,
