@@ -71,6 +71,17 @@ END
     [ $n -eq 16 ]
 }
 
+@test "latent attention, and experts of different types: the model of the same values in f32" {
+    for name in latent experts; do
+        bmc-convert -q "$FIXTURES/quantized/$name" --type f32 -o quantized.bmc
+        bmc-convert -q "$FIXTURES/quantized/$name-plain" --type f32 -o plain.bmc
+        equal_files quantized.bmc plain.bmc
+        bmc-convert -q "$FIXTURES/quantized/$name" -o own.bmc
+        bmc-convert -q own.bmc --type f32 -o again.bmc
+        equal_files again.bmc plain.bmc
+    done
+}
+
 @test "notes say what becomes wide, and what is left out" {
     run -0 bmc-convert --dry-run "$FIXTURES/quantized/fp8-tensor"
     [[ $output == *'7 matrices of FP8 become f32, the narrowest type that holds the values exactly: 0.2 MB; --type bf16'* ]] || fail "$output"
