@@ -70,7 +70,7 @@ lfs='is a Git LFS pointer, not the file itself, expected .*: run "git lfs pull" 
 }
 
 @test "an unknown shape: the known ones are listed" {
-    expect_error 1 'no shape "llama-4"; known are .*bass-7.8b, .*bloom-176b, .*falcon-7b, .*, and others in the folder models.d/shapes; or give the path' bmc-convert --synth llama-4 -o out.bmc
+    expect_error 1 'no shape "llama-4"; known are .*bass-7.8b, .*bloom-176b, .*falcon-40b, .*, and others in the folder models.d/shapes; or give the path' bmc-convert --synth llama-4 -o out.bmc
     expect_error 1 'no shape "opt-6.7" .did you mean "opt-6.7b"' bmc-convert --synth opt-6.7 -o out.bmc
     expect_error 1 'no shape "./none.shape": there is no such file' bmc-convert --synth ./none.shape -o out.bmc
 }

@@ -348,7 +348,7 @@ big_model() {
     head_of 3 1 0
     tensor a 99 0 32
     pad 64
-    refused 'tensor "a" has unknown type 99; supported are F32, BF16, F16, Q8_0, .*, IQ1_M$'
+    refused 'tensor "a" has unknown type 99; supported are F32, BF16, F16, Q8_0, .*, IQ1_M, NVFP4, Q1_0, Q2_0$'
     head_of 3 1 0
     tensor a 8 0 33 2
     pad 640
