@@ -224,5 +224,5 @@ size_t cgroup_memory_strain(const char *root)
     char folder[PATH_SIZE];
     snprintf(folder, sizeof folder, "%s/proc/pressure", root);
     const size_t system = (size_t)(total_of(folder, "memory", "total=") / STALL_US);
-    return size_max(SIZE_MAX - least_limit(root, "memory", strain_at), system);
+    return SIZE_MAX - least_limit(root, "memory", strain_at) + system;
 }

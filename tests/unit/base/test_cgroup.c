@@ -61,7 +61,11 @@ static void version_2(void)
         "total=9900000\n");
     check(cgroup_memory_strain(root) == 7, "events and stalls: %zu", cgroup_memory_strain(root));
     put("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\n");
-    check(cgroup_memory_strain(root) == 10, "stalls of the system: %zu", cgroup_memory_strain(root));
+    check(cgroup_memory_strain(root) == 17, "stalls of the system, too: %zu",
+          cgroup_memory_strain(root));
+    /* whose many do not hide those of the group */
+    put("sys/fs/cgroup/a.slice/memory.events", "low 0\nhigh 6\nmax 0\n");
+    check(cgroup_memory_strain(root) == 18, "one more event: %zu", cgroup_memory_strain(root));
 }
 
 static void version_1(void)
