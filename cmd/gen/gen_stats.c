@@ -380,12 +380,24 @@ static int check_hash(const struct gen *gen, const struct gen_stats *stats, stru
     return 0;
 }
 
+/* Says that a log of memory pressure is of other requests. */
+static void say_missed(const struct gen *gen, const struct gen_stats *stats)
+{
+    const size_t n = pressure_to_replay(gen->pressure);
+    if (stats->converted < n)
+        cli_say(stderr,
+                "%s: %s: %zu of its %zu conversions did not happen: these requests, or their number of "
+                "tokens, are not those of the log\n",
+                gen->program->name, gen->options->pressure.replay, n - stats->converted, n);
+}
+
 int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err)
 {
     if (gen_count_traffic(gen, err) < 0 || gen_roofline_find(gen, err) < 0 ||
         pressure_end(gen->pressure, err) < 0)
         return -1;
     if (!gen->options->quiet) {
+        say_missed(gen, stats);
         print_stats(gen, stats);
         print_traffic(gen, stats->prefill_tokens + stats->decode_tokens);
         gen_spec_print(gen);

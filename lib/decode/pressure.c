@@ -71,6 +71,8 @@ int pressure_end(struct pressure *p, struct err *err)
     return p ? pressure_log_commit(&p->log, err) : 0;
 }
 
+size_t pressure_to_replay(const struct pressure *p) { return p ? p->log.n_events : 0; }
+
 void pressure_close(struct pressure *p)
 {
     if (!p)

@@ -25,6 +25,9 @@ int pressure_open(struct pressure **pressure, const struct pressure_options *opt
 int pressure_end(struct pressure *pressure, struct err *err) MUST_USE;
 void pressure_close(struct pressure *pressure); /* NULL is accepted */
 
+/* Conversions of the log to be replayed; 0 also without one. */
+size_t pressure_to_replay(const struct pressure *pressure);
+
 /* Drops the steps that the session's cache or the strategy (NULL: plain decoding) has no means for, and adds a line to `notes` for each; prepares the others.
  * Fails if the log to be replayed has conversions that are not possible. Its session_options name it. */
 int pressure_bind(struct pressure *pressure, struct session *session,

@@ -141,4 +141,7 @@ all_complete() {
     expect_error 1 'is no log of --kv-pressure, which is text' gen --kv-pressure-replay log
     printf 'convert 0 16 q8\n' >log
     expect_error 1 'log: cache policy headwise does not convert' gen --kv headwise --kv-pressure-replay log
+    printf 'convert %s q8\n' '0 1' '0 48' '7 16' >log
+    run_plain bmc-gen -m "$(model grimm)" --jsonl -f in --kv-pressure-replay log
+    [[ $stderr == *"log: 2 of its 3 conversions did not happen: these requests, or their number of tokens, are not those of the log"* ]]
 }
