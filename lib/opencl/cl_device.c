@@ -73,8 +73,10 @@ static struct {
     struct cl_kernel **kernel;
     size_t n_kernels, kernels_cap;
     struct cl_program_counts counts;
-    void **block; /* [n_blocks]: those of cl_alloc() */
-    size_t n_blocks, blocks_cap, block_changes;
+    void **block;        /* [n_blocks]: those of cl_alloc() */
+    size_t *block_bytes; /* [n_blocks] */
+    size_t n_blocks, blocks_cap, sizes_cap, block_changes;
+    uint64_t taken_bytes; /* by all blocks */
     char *staging;
     cl_address stage;
     size_t stage_bytes, staged, stage_turns;
@@ -187,7 +189,6 @@ static void read_limits(void *device)
     cl.platform_info(platform, CL_PLATFORM_NAME, sizeof name - 1, name, NULL);
     snprintf(dev.platform, sizeof dev.platform, "%s %s", name, version);
     l->memory_bytes = device_number(device, CL_DEVICE_GLOBAL_MEM_SIZE);
-    l->most_bytes = device_number(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     l->local_bytes = device_number(device, CL_DEVICE_LOCAL_MEM_SIZE);
     l->group_items = (size_t)device_number(device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
     l->is_cpu = device_rank(device) == 0;
@@ -268,17 +269,21 @@ static inline void *pointer(cl_address at) { return (void *)(uintptr_t)at; }
 static bool grow_blocks(void)
 {
     struct err ignored;
-    return mem_grow(&dev.block, &dev.blocks_cap, dev.n_blocks, sizeof *dev.block, &ignored) == 0;
+    return mem_grow(&dev.block, &dev.blocks_cap, dev.n_blocks, sizeof *dev.block, &ignored) == 0 &&
+           mem_grow(&dev.block_bytes, &dev.sizes_cap, dev.n_blocks, sizeof *dev.block_bytes,
+                    &ignored) == 0;
 }
 
 cl_address cl_alloc(size_t bytes)
 {
     void *block = NULL;
     pthread_mutex_lock(&dev.lock);
-    if (grow_blocks())
+    if (bytes <= dev.limits.memory_bytes - dev.taken_bytes && grow_blocks())
         block = cl.svm_alloc(dev.context, CL_MEM_READ_WRITE, size_max(bytes, 1), 0);
     if (block) {
-        dev.block[dev.n_blocks++] = block;
+        dev.block[dev.n_blocks] = block;
+        dev.block_bytes[dev.n_blocks++] = bytes;
+        dev.taken_bytes += bytes;
         dev.block_changes++;
     }
     pthread_mutex_unlock(&dev.lock);
@@ -294,7 +299,9 @@ void cl_free(cl_address block)
     check(cl.finish(dev.queue), "clFinish");
     for (size_t i = 0; i < dev.n_blocks; i++)
         if (dev.block[i] == pointer(block)) {
+            dev.taken_bytes -= dev.block_bytes[i];
             dev.block[i] = dev.block[--dev.n_blocks];
+            dev.block_bytes[i] = dev.block_bytes[dev.n_blocks];
             dev.block_changes++;
             break;
         }

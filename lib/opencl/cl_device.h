@@ -11,7 +11,7 @@
 
 struct cl_limits {
     char name[128], driver[128];
-    uint64_t memory_bytes, most_bytes; /* of the device; of one block */
+    uint64_t memory_bytes;
     uint64_t local_bytes;
     size_t group_items;
     bool is_cpu; /* its memory and cores are those of the host */
@@ -32,7 +32,8 @@ struct cl_program_counts cl_program_counts(void);
 
 /* ---- memory ---- */
 
-/* A block of the device's memory; 0: none. Thread-safe. */
+/* A block of the device's memory; 0: none, as all blocks would be larger than the device's memory. Drivers that move memory
+ * between device and host might give more. Thread-safe. */
 cl_address cl_alloc(size_t bytes);
 void cl_free(cl_address block);
 

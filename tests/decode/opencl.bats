@@ -124,6 +124,7 @@ traced() { # PROGRAM ARGUMENT..
 }
 
 @test "on OpenCL, a command that fails ends the run with a sentence, and nothing is written; so does a lack of memory" {
+    [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers' library is the first that is loaded"
     gen() { # CALL [AT]
         run --separate-stderr env LD_PRELOAD="$BMC_BUILD/inject_opencl.so" BMC_FAIL_CALL="$1" ${2:+BMC_FAIL_AT="$2"} "$BMC_BIN/bmc-gen" -q -m "$ROOT/models.d/grimm.bmc" \
             -p "a king" -n 2 --temp 0 --backend opencl --save-kv saved

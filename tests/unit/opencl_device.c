@@ -131,6 +131,20 @@ static void check_programs(const char *folder)
           "%s", err.text);
 }
 
+/* Blocks never have more than the device's memory in all, and those that are freed no longer count. */
+static void check_memory(void)
+{
+    const cl_address block = cl_alloc(4096);
+    check(block && !cl_alloc(cl_limits()->memory_bytes - 4095) && cl_limits()->memory_bytes > 4096,
+          "blocks of more than the memory of the device");
+    cl_free(block);
+    for (size_t i = 0; i < 9; i++) {
+        const cl_address part = cl_alloc(cl_limits()->memory_bytes / 8);
+        check(part != 0, "freed memory is not given again");
+        cl_free(part);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct err err;
@@ -157,6 +171,7 @@ int main(int argc, char **argv)
     if (all_types)
         return check_result();
     check_programs(argv[1]);
+    check_memory();
     if (cache_types_parse(&types, argv[2], &scales, &err) < 0)
         fail_with(&err);
     for (int i = 3; i < argc; i++) {
