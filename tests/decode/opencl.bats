@@ -94,6 +94,18 @@ traced() { # PROGRAM ARGUMENT..
     assert_output --partial 'left out, as the time is over: headwise'
 }
 
+@test "on OpenCL, embeddings and scores of rerankers are those of the CPU" {
+    bmc-convert -q "$FIXTURES/rerankers/bert" -o bert.bmc
+    echo '{"query": "x", "documents": ["one", "two", "a third"]}' >in
+    for how in "--embed -p two" "--rerank -f in"; do
+        # shellcheck disable=SC2086
+        bmc-gen -q -m bert.bmc $how --precision f32 >cpu
+        # shellcheck disable=SC2086
+        bmc-gen -q -m bert.bmc $how --backend opencl >device
+        jq -se '[.[] | .embedding // [.results[].logit]] | (.[0] | length) == (.[1] | length) and ([transpose[] | .[0] - .[1] | fabs] | length > 0 and max < 1e-4)' cpu device >/dev/null || fail "$how: $(cat cpu device)"
+    done
+}
+
 @test "on OpenCL, quantised weights have the ids of the CPU, and logits that do not depend on the chunk" {
     local types=(q4_k) prompt="The wolf came to the door of the house" file
     [ "$BMC_FULL" != 1 ] || types=(f32 f16 bf16 q8_0 q8_channel q4_0 q4_1 q4_k q5_0 q5_k q6_k q3_k q2_k iq4_nl iq4_xs mxfp4)
