@@ -352,7 +352,8 @@ static void check_operands(const struct options *o, const struct operands *opera
                         "--type %s",
                         n, opt_find_type(&program, operands->text[n - 1]));
     if (!o->synth && n != 1)
-        opt_usage_error(&program, "exactly one folder or file is expected, found %zu", n);
+        opt_usage_error(&program, "exactly one folder or file is expected, found %zu%s", n,
+                        n > 1 && !o->out ? "; the file to write is given with -o" : "");
     if (n && !*operands->text[0])
         opt_usage_error(&program, "the name of the folder or file is empty");
 }

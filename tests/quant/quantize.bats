@@ -183,6 +183,7 @@ END
     expect_error 2 '--type: "zzz" is none of auto, .*, iq1_s \(' bmc-convert a -o b --type zzz
     expect_error 2 'exactly one folder or file is expected, found 2; a type is given with --type q4_k_m' bmc-convert a -o b Q4_K_M
     expect_error 2 'exactly one folder or file is expected, found 2 \(' bmc-convert a -o b other
+    expect_error 2 'exactly one folder or file is expected, found 2; the file to write is given with -o' bmc-convert a.gguf b.bmc
 }
 
 @test "--tensor-type: names of GGUF files are translated" {
