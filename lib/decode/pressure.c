@@ -10,6 +10,8 @@
 #include "kv/offload/offload.h"
 #include "quant/cache_types.h"
 
+#include <unistd.h>
+
 static const char *const step_names[N_STEPS] = {"offload", PRESSURE_TYPE, "refuse"};
 
 /* ---- opening ---- */
@@ -55,8 +57,12 @@ int pressure_open(struct pressure **out, const struct pressure_options *options,
     p->log.out.fd = -1;
     int rc = options->steps ? parse_steps(p, options->steps, err) : 0;
     if (rc == 0 && options->limit && !read_limit(options->limit, &p->limit))
-        rc = err_set(err, "--kv-pressure-limit %s: a file with a number of bytes, as 512M, is expected",
-                     options->limit);
+        rc =
+            access(options->limit, R_OK) < 0
+                ? err_errno(err, "--kv-pressure-limit %s: cannot open", options->limit)
+                : err_set(err,
+                          "--kv-pressure-limit %s: a file with a number of bytes, as 512M, is expected",
+                          options->limit);
     if (rc == 0)
         rc = pressure_log_open(&p->log, options->log, options->replay, err);
     if (rc == 0)

@@ -131,7 +131,9 @@ all_complete() {
     [[ $stderr == *"--kv-pressure q8 is not possible: cache policy shift does not convert sequences"* ]]
     expect_error 1 'kv-pressure q8,q4: "q4" is no step: offload, q8 and refuse are expected' gen --kv-pressure q8,q4
     expect_error 1 'kv-pressure q8,q8: q8 is given twice' gen --kv-pressure q8,q8
-    expect_error 1 'limit none: a file with a number of bytes, as 512M, is expected' gen --kv-pressure q8 --kv-pressure-limit none
+    expect_error 1 'limit none: cannot open: No such file' gen --kv-pressure q8 --kv-pressure-limit none
+    echo lots >limit
+    expect_error 1 'limit limit: a file with a number of bytes, as 512M, is expected' gen --kv-pressure q8 --kv-pressure-limit limit
     expect_error 2 'kv-pressure-log' gen --kv-pressure-log log
     for line in 'convert 1' 'convert 1 16 q4' 'convert -1 16 q8' 'convert 0 0 q8' 'suspend 1 2 q8' 'convert 99999999999999999999 16 q8' 'nothing'; do
         printf '# Events\n%s\n' "$line" >log
