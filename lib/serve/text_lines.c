@@ -118,8 +118,10 @@ static int read_pairs(const struct text_lines *job, struct request_line *line, c
                  *back = given_member(root, "return_documents"), *document;
     const struct slice none = {"", 0};
     size_t i;
-    if (!json_is_string(query) || !json_is_array(documents) || !json_array_size(documents))
+    if (!json_is_string(query) || !json_is_array(documents))
         return err_set(err, "\"query\", a string, and \"documents\", a list of texts, are expected");
+    if (!json_array_size(documents))
+        return err_set(err, "\"documents\" is empty, a list of at least one text is expected");
     if (json_array_size(documents) > MOST_INPUTS)
         return err_set(err, "\"documents\" has %zu texts, more than %d", json_array_size(documents),
                        (int)MOST_INPUTS);
@@ -174,7 +176,9 @@ static int parse_line(const struct line_queue *queue, struct request_line *line,
                  *ids = given_member(root, "ids"), *several = given_member(root, "input"),
                  *special = given_member(root, "parse_special");
     if ((prompt != NULL) + (text != NULL) + (ids != NULL) + (several != NULL) != 1)
-        return err_set(err, "exactly one of \"text\", \"prompt\" and \"ids\" is expected");
+        return err_set(err, line_queue_is_openai(queue, line)
+                                ? "\"input\", a text or a list of texts or of ids, is expected"
+                                : "exactly one of \"text\", \"prompt\" and \"ids\" is expected");
     if (special && !json_is_boolean(special))
         return err_set(err, "\"parse_special\" is %s, true or false is expected",
                        json_type_name(special));

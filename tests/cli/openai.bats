@@ -314,8 +314,8 @@ a line of a batch has the unknown member "bodi"; known are: custom_id method url
     embed <<<'{"custom_id": "a", "url": "/v1/embeddings", "body": {"input": [[5, 6]]}}' | jq -c '.response.body.data[].embedding' | cmp - <(tail -n 1 want)
     embed --openai <<<'{"input": "The king", "encoding_format": "base64"}' | jq -r '.data[0].embedding' | base64 -d | od -An -v -t f4 -w4 |
         awk '{ printf "%.5f\n", $1 }' | cmp - <(head -n 1 want | jq '.[]' | awk '{ printf "%.5f\n", $1 }')
-    run --separate-stderr embed --openai <<<$'{"input": "x", "dimensions": 5}\n{"input": ["x", 5]}'
-    assert_equal "$(jq -r .error.message <<<"$output")" $'line 1: "dimensions": embeddings of this model have '"$(head -n 1 want | jq length)"$'\nline 2: "input" is an integer, a string is expected'
+    run --separate-stderr embed --openai <<<$'{"input": "x", "dimensions": 5}\n{"input": ["x", 5]}\n{}'
+    assert_equal "$(jq -r .error.message <<<"$output")" $'line 1: "dimensions": embeddings of this model have '"$(head -n 1 want | jq length)"$'\nline 2: "input" is an integer, a string is expected\nline 3: "input", a text or a list of texts or of ids, is expected'
 }
 
 @test "--openai: reasoning and tool calls have their members, in chunks, too" {

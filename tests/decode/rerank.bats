@@ -46,7 +46,7 @@ bring() { # NAME: NAME.bmc from the fixture
         '{"query": "x", "documents": ["y"], "instruction": "z"}' '{"query": "x", "docs": []}' '{"query": "x", "documents": ["'"$(printf '%0200d' 0)"'"]}' '{"query": "x", "documents": ["y"]}' >in
     run bmc-gen -q -m bert.bmc --rerank -f in
     [ "$status" -eq 1 ]
-    assert_equal "$(grep '^{' <<<"$output" | jq -r '.error // "none"' | sed 's/line [0-9]: //')" '"query", a string, and "documents", a list of texts, are expected
+    assert_equal "$(grep '^{' <<<"$output" | jq -r '.error // "none"' | sed 's/line [0-9]: //')" '"documents" is empty, a list of at least one text is expected
 "query", a string, and "documents", a list of texts, are expected
 document 1 is an integer, a string or an object with "text" is expected
 "top_n" is not an integer from 1
