@@ -116,6 +116,20 @@ static void print_cache(const struct gen *gen, const struct gen_stats *s)
                 (double)stats.peak_bytes / 1048576);
 }
 
+/* Instruction set and attention are the CPU's. */
+static void print_run(const struct gen *gen, const struct session_options *o, const char *hash)
+{
+    fprintf(stderr, "run              = batch %zu, %d threads (%d for prompts), ", o->batch, o->threads,
+            o->threads_prefill);
+    if (o->backend->only_f32)
+        fprintf(stderr, "backend %s, precision f32, ", o->backend->name);
+    else
+        fprintf(stderr, "isa %s (%s), precision %s, attn %s, ", o->cpu.kernels->isa, gen->isa_from,
+                precision_name(o->cpu.precision), o->cpu.attn->name);
+    fprintf(stderr, "attend %s, seed %llu, logits %s\n", o->kv.attend_valid ? "valid" : "padded",
+            (unsigned long long)gen->seed, hash);
+}
+
 /* Names a file that the run has written; NULL: none. */
 static void print_saved(const char *path)
 {
@@ -163,12 +177,7 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
                 gen->open_kv_ms + s->load_kv_ms, s->loaded_tokens,
                 (double)stats.attached_bytes / 1048576);
     print_cache(gen, s);
-    fprintf(stderr,
-            "run              = batch %zu, %d threads (%d for prompts), isa %s (%s), precision %s, "
-            "attn %s, attend %s, seed %llu, logits %s\n",
-            o->batch, o->threads, o->threads_prefill, o->cpu.kernels->isa, gen->isa_from,
-            precision_name(o->cpu.precision), o->cpu.attn->name,
-            o->kv.attend_valid ? "valid" : "padded", (unsigned long long)gen->seed, hash);
+    print_run(gen, o, hash);
     if (o->cpu.attn->counts)
         fprintf(stderr, "primitives       = %10.2f ms / %6zu created for products\n",
                 attn_counts(o->cpu.attn).primitive_ms, attn_counts(o->cpu.attn).primitives);
@@ -247,6 +256,7 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
         WORD("sampling_from", chat_sampling_any(&gen->model_sampling) ? "model"
                               : gen->chat_temp                        ? "chat"
                                                                       : "default"),
+        WORD("backend", o->backend->name),
         WORD("isa", o->cpu.kernels->isa),
         WORD("isa_from", gen->isa_from),
         WORD("precision", precision_name(o->cpu.precision)),

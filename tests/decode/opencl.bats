@@ -75,6 +75,7 @@ traced() { # PROGRAM ARGUMENT..
 @test "on OpenCL, drafts, batches and beams have the ids of one sequence, and drafts and heads that are offloaded its logits" {
     local prompt="Once upon a time there was a king, and the king had a daughter, and the king" alone
     alone=$(traced bmc-gen -p "$prompt" -n 12 --backend opencl)
+    assert_equal "$(jq -r .backend stats)" opencl
     assert_equal "$(traced bmc-spec -p "$prompt" -n 12 --backend opencl --lookup)" "$alone"
     assert_equal "$(traced bmc-spec -p "$prompt" -n 12 --backend opencl -md "$ROOT/models.d/grimm-draft.bmc" --tree 6 --kv paged:16)" "$alone"
     assert_equal "$(head -n 1 <<<"$alone")" "$(traced bmc-gen -p "$prompt" -n 12 --precision f32 | head -n 1)"
