@@ -84,10 +84,13 @@ enum op_kind {
     OP_COPY,      /* out = in */
     OP_PICK,      /* out = the rows step->picked of `in` */
     OP_ADD,       /* out += in */
-    OP_SCALE,     /* out *= factor, out *= *by, or out *= step->temperature of the row */
+    OP_SCALE,     /* out *= factor, out *= by, or out *= step->temperature of the row */
     OP_CLIP,      /* out = min(max(out, -limit), limit) */
     OP_SOFTCAP,   /* out = limit * tanh(out / limit) */
     OP_GATE,      /* out = act(gate) * in */
+    OP_BLEND,     /* out_i += sum of coef[i][j] in_j, for groups of a row */
+    OP_MATCH,     /* out *= rms(in) / rms(out) */
+    OP_SPARSIFY,  /* out = max(out - mean - limit * standard deviation, 0) */
     OP_APPEND,    /* K and V of all rows to the KV cache, as pending entries */
     OP_ATTEND,    /* out = attention(in, KV cache), for all rows */
     OP_RECUR,     /* convolution and recurrence from and to the state in the cache, for all rows */
@@ -160,12 +163,21 @@ struct op_copy {
 struct op_scale {
     float factor;
     struct device_addr by; /* f32; none: factor */
+    bool columns;          /* `by` has a factor per element */
     bool temperature;      /* the row's factor step->temperature */
 };
 
 struct op_gate {
     struct op_arg gate;
     enum epilogue_act act;
+};
+
+enum { OP_BLENDED = 16 }; /* most groups of OP_BLEND */
+
+/* Groups of `width` elements: out_i += sum of coef[i * in + j] in_j; `in` may be `out`. */
+struct op_blend {
+    struct op_arg coef;
+    size_t in, out;
 };
 
 struct op_append {
@@ -260,8 +272,9 @@ struct op {
         struct op_rope rope;
         struct op_copy copy;
         struct op_scale scale;
-        float limit; /* OP_CLIP, OP_SOFTCAP */
+        float limit; /* OP_CLIP, OP_SOFTCAP, OP_SPARSIFY */
         struct op_gate gate;
+        struct op_blend blend;
         struct op_append append;
         struct op_attend attend;
         struct op_recur recur;

@@ -117,3 +117,14 @@ void repro_sincos(double x, double *sine, double *cosine)
     if (quarter == 1 || quarter == 2)
         *cosine = -*cosine;
 }
+
+/* 1/2 + density(x) (x + x^3 / 3 + x^5 / (3 5) + ..) */
+double repro_normal(double x)
+{
+    double term = x, sum = x;
+    for (int n = 3; n < 401; n += 2) {
+        term *= x * x / n;
+        sum += term;
+    }
+    return 0.5 + repro_exp(-x * x / 2) * 0x1.9884533d43651p-2 * sum;
+}

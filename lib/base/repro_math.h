@@ -12,6 +12,8 @@ double repro_log1p(double x);
 /* x^y, x >= 0; x^0 is 1. */
 double repro_pow(double x, double y);
 double repro_tanh(double x);
+/* The standard normal distribution function, |x| <= 8; the error is below 2^-48. */
+double repro_normal(double x);
 /* 1 / (1 + e^-x) */
 double repro_sigmoid(double x);
 /* |x| < 2^21; the error, relative to 1, grows by |x| 2^-85. NaN for infinities. */

@@ -18,12 +18,15 @@ enum {
     CHUNK = 512
 }; /* elements of an embedding that are fetched at a time: groups of quantised types */
 
+/* Ids beyond a table have its first row. */
+static size_t token_row(uint32_t id, size_t rows) { return id < rows ? id : 0; }
+
 static size_t table_row(const struct row_job *job, size_t row)
 {
     const struct op_fetch *f = &job->op->fetch;
     return f->row == ROW_SEGMENT    ? (job->step->token[row] & TOKEN_SECOND) != 0
            : f->row == ROW_POSITION ? job->step->position[row] + f->offset
-                                    : job->step->token[row] & ~TOKEN_SECOND;
+                                    : token_row(job->step->token[row] & ~TOKEN_SECOND, f->table.out);
 }
 
 /* Body of a parallel loop over rows. */
@@ -85,6 +88,69 @@ static void rotate_row(void *arg, size_t i)
                                  rope->part[p].step, 2 * rope->pairs, cosine, sine);
 }
 
+/* ---- AltUp and sparse activations ---- */
+
+/* Body of a parallel loop over rows. */
+static void blend_row(void *arg, size_t i)
+{
+    enum { SOME = 64 };
+    const struct row_job *job = arg;
+    const struct op_blend *blend = &job->op->blend;
+    const size_t row = job->rows.first + i, width = job->op->width;
+    const float *in = cpu_row(job->step, job->op->in, row),
+                *coef = cpu_row(job->step, blend->coef, row);
+    float *out = cpu_row(job->step, job->op->out, row), sum[OP_BLENDED][SOME];
+    for (size_t at = 0, n; at < width; at += n) {
+        n = size_min(SOME, width - at);
+        memset(sum, 0, sizeof sum);
+        for (size_t to = 0; to < blend->out; to++)
+            for (size_t from = 0; from < blend->in; from++)
+                for (size_t e = 0; e < n; e++)
+                    sum[to][e] += coef[to * blend->in + from] * in[from * width + at + e];
+        for (size_t to = 0; to < blend->out; to++)
+            for (size_t e = 0; e < n; e++)
+                out[to * width + at + e] += sum[to][e];
+    }
+}
+
+/* The mean of (x - centre)^power, power 1 or 2; eight sums, which are then added. */
+static double mean_of(const float *x, size_t n, double centre, int power)
+{
+    double sum[8] = {0}, all = 0;
+    for (size_t j = 0; j < n; j++) {
+        const double d = x[j] - centre;
+        sum[j % 8] += power == 2 ? d * d : d;
+    }
+    for (size_t j = 0; j < ARRAY_LEN(sum); j++)
+        all += sum[j];
+    return all / (double)n;
+}
+
+/* Body of a parallel loop over rows. */
+static void match_row(void *arg, size_t i)
+{
+    const struct row_job *job = arg;
+    const size_t row = job->rows.first + i, n = job->op->width;
+    float *to = cpu_row(job->step, job->op->out, row);
+    const double target = mean_of(cpu_row(job->step, job->op->in, row), n, 0, 2),
+                 own = mean_of(to, n, 0, 2);
+    const float factor = (float)sqrt(target / (own > 1e-5 ? own : 1e-5));
+    for (size_t j = 0; j < n; j++)
+        to[j] *= factor;
+}
+
+/* Body of a parallel loop over rows. */
+static void sparsify_row(void *arg, size_t i)
+{
+    const struct row_job *job = arg;
+    const size_t row = job->rows.first + i, n = job->op->width;
+    float *x = cpu_row(job->step, job->op->out, row);
+    const double mean = mean_of(x, n, 0, 1), deviation = sqrt(mean_of(x, n, mean, 2));
+    const float cutoff = (float)(mean + deviation * job->op->limit);
+    for (size_t j = 0; j < n; j++)
+        x[j] = x[j] > cutoff ? x[j] - cutoff : 0;
+}
+
 int cpu_parallel_rows(struct backend_pass *pass, const struct op *op, const struct op_step *step,
                       struct row_range rows, struct err *err)
 {
@@ -94,6 +160,9 @@ int cpu_parallel_rows(struct backend_pass *pass, const struct op *op, const stru
     switch (op->kind) {
     case OP_NORM: parallel_for(groups, 8 * groups * op->width, norm_group, &job); break;
     case OP_ROPE: parallel_for(rows.n, 8 * rows.n * op->width, rotate_row, &job); break;
+    case OP_BLEND: parallel_for(rows.n, 4 * rows.n * op->width * op->blend.out, blend_row, &job); break;
+    case OP_MATCH: parallel_for(rows.n, 8 * rows.n * op->width, match_row, &job); break;
+    case OP_SPARSIFY: parallel_for(rows.n, 8 * rows.n * op->width, sparsify_row, &job); break;
     default: parallel_for(rows.n, 4 * rows.n * op->width, add_fetched_row, &job); break;
     }
     return 0;
@@ -134,12 +203,11 @@ static void gate_row(const struct row_job *job, size_t row)
 static void scale_row(const struct row_job *job, size_t row)
 {
     const struct op_scale *scale = &job->op->scale;
-    const float factor = !addr_is_null(scale->by) ? *cpu_floats(scale->by, 0)
-                         : scale->temperature     ? job->step->temperature[row]
-                                                  : scale->factor;
+    const float *by = addr_is_null(scale->by) ? NULL : cpu_floats(scale->by, 0);
+    const float factor = by ? *by : scale->temperature ? job->step->temperature[row] : scale->factor;
     float *x = cpu_row(job->step, job->op->out, row);
-    for (size_t j = 0; factor != 1 && j < job->op->width; j++)
-        x[j] *= factor;
+    for (size_t j = 0; (factor != 1 || scale->columns) && j < job->op->width; j++)
+        x[j] *= scale->columns ? by[j] : factor;
 }
 
 static void clip_row(const struct row_job *job, size_t row)

@@ -112,7 +112,7 @@ struct transfers comm_by_layers(const struct config *c, const size_t *count, siz
     struct transfers t = {.n = 0};
     const size_t asked = div_up(rows, LEADER_LOGITS);
     add_relayed(&t, c, count, ranks, rows);
-    add_transfer(&t, TRANSFER_HOP, rows * c->hidden * sizeof(float), ranks - 1, ranks - 1);
+    add_transfer(&t, TRANSFER_HOP, rows * config_stream_width(c) * sizeof(float), ranks - 1, ranks - 1);
     add_transfer(&t, TRANSFER_HOP, rows * c->vocab * sizeof(float) / asked, asked, 1);
     add_commands(&t, rows, false);
     return t;

@@ -6,7 +6,7 @@
  *
  * for the embedding x and w = layer_input; and after each layer
  *
- *   x += norm((act(x Wgate) * input[layer]) Wout)
+ *   x += norm((act(x Wgate) * input[layer]) Wout)           with AltUp: of stream_scale * x; to all streams but x
  *   x *= scale
  *
  * Draft heads (EAGLE, MTP): one layer that reads a token and a hidden state of the target model, which
@@ -59,11 +59,20 @@ void add_layer_input(struct builder *b)
         struct op_product product = activated(b);
         product.w = weight_of(b, &b->w->input_gate);
         product.y = gate;
-        op_linear(b, x, &product, 1);
+        if (c->streams) {
+            op_copy(b, out, x, c->hidden);
+            struct op *op = append_op(b, OP_SCALE, out, out, c->hidden);
+            op->scale.by = vector_of(b, b->w->stream_scale, c->hidden);
+            op->scale.columns = true;
+        }
+        op_linear(b, c->streams ? out : x, &product, 1);
         op_gate(b, gate, input, n, EPILOGUE_NONE);
         op_linear(b, gate, &project, 1);
         op_norm(b, out, out, c->hidden, &b->w->input_norm);
-        op_add(b, x, out, c->hidden);
+        if (!c->streams)
+            op_add(b, x, out, c->hidden);
+        for (size_t i = 1; i < c->streams; i++)
+            op_add(b, columns(x, i * c->hidden), out, c->hidden);
     }
     if (b->w->scale)
         append_op(b, OP_SCALE, x, x, c->hidden)->scale.by = vector_of(b, b->w->scale, 1);
@@ -104,6 +113,7 @@ void embedding(struct builder *b)
     if (c->embed_norm)
         op_norm(b, x, x, c->hidden, &w->embed_norm);
     layer_inputs(b);
+    split_streams(b);
 }
 
 /* ---- draft heads ---- */

@@ -242,7 +242,7 @@ static void set_positions(struct forward *f, const struct step *step, struct op_
 /* Receives x from the rank before, in a pipeline. */
 static int receive_x(struct forward *f, size_t rows, struct err *err)
 {
-    const size_t n = rows * f->model->config.hidden;
+    const size_t n = rows * config_stream_width(&f->model->config);
     if (pipeline_is_first(&f->pipeline))
         return 0;
     if (pipeline_receive(&f->pipeline, f->passed, n, err) < 0)
@@ -253,7 +253,7 @@ static int receive_x(struct forward *f, size_t rows, struct err *err)
 
 static int send_x(struct forward *f, size_t rows, struct err *err)
 {
-    const size_t n = rows * f->model->config.hidden;
+    const size_t n = rows * config_stream_width(&f->model->config);
     if (pipeline_is_last(&f->pipeline))
         return 0;
     f->backend->memory->read(f->passed, f->buffer[BUFFER_X], n * sizeof *f->passed);

@@ -245,7 +245,8 @@ int forward_open(struct forward *f, const struct model *model, const struct back
         make_list(f, err) < 0 || open_arena(f, err) < 0 || open_backend(f, own, err) < 0)
         goto fail;
     f->counts = op_list_counts(&f->list, model, &kv_setup(kv)->shape, &kv_setup(kv)->state);
-    if (f->pipeline.ranks && !(f->passed = mem_alloc(max_rows, model->config.hidden * sizeof(float)))) {
+    if (f->pipeline.ranks &&
+        !(f->passed = mem_alloc(max_rows, config_stream_width(&model->config) * sizeof(float)))) {
         err_no_memory(err, "the hidden states of %zu tokens", max_rows);
         goto fail;
     }

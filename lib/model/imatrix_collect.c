@@ -41,8 +41,8 @@ static int add_matrix(struct imatrix_collect *o, const struct weight_kind *kind,
 {
     const struct config *c = &o->model->config;
     const struct mat *mat = weight_kind_at(kind, &o->model->weights, layer);
-    if (kind->in == DIM_NONE || weight_kind_looked_up(kind, c) || !weight_kind_has(kind, c, layer) ||
-        (c->tied_head && kind == weight_kind_find("head.weight")))
+    if (kind->in == DIM_NONE || weight_kind_of_streams(kind) || weight_kind_looked_up(kind, c) ||
+        !weight_kind_has(kind, c, layer) || (c->tied_head && kind == weight_kind_find("head.weight")))
         return 0;
     struct input_sums *m = &o->matrix[o->n++];
     weight_kind_tensor_name(kind, layer, m->name);

@@ -243,10 +243,30 @@ static void attention_output(struct builder *b, const struct attention_args *a)
 
 /* ---- MLP ---- */
 
-/* up = act(h Wgate) * (h Wup), or act(h Wup); x += up Wdown */
-static void mlp(struct builder *b, struct op_arg h)
+/* up = act(max(gate - cutoff, 0)) * (h Wup) for gate = h Wgate, where the cutoff follows from the mean and the standard
+ * deviation of the row (Gaussian top-k). */
+static void sparse_mlp(struct builder *b, struct op_arg h, struct op_arg up)
 {
-    const struct op_arg up = buffer_of(b, BUFFER_UP, b->plan->ffn);
+    const size_t n = b->plan->ffn;
+    const struct op_arg gate = buffer_of(b, BUFFER_GATE, n);
+    const struct op_product products[] = {
+        {.w = weight_of(b, &b->w->gate),
+         .y = own_columns(b, gate, DIM_FFN),
+         .adapter = adapter_of(b, LORA_GATE)},
+        {.w = weight_of(b, &b->w->up),
+         .y = own_columns(b, up, DIM_FFN),
+         .adapter = adapter_of(b, LORA_UP)},
+    };
+    op_linear(b, h, products, ARRAY_LEN(products));
+    op_gather(b, DIM_FFN, products[0].y, gate);
+    op_gather(b, DIM_FFN, products[1].y, up);
+    append_op(b, OP_SPARSIFY, gate, gate, n)->limit = (float)b->plan->cutoff;
+    op_gate(b, up, gate, n, activated(b).act);
+}
+
+/* up = act(h Wgate) * (h Wup), or act(h Wup) */
+static void dense_mlp(struct builder *b, struct op_arg h, struct op_arg up)
+{
     struct op_product product = activated(b);
     product.w = weight_of(b, &b->w->up);
     if (b->c->mlp->kind == MLP_GATED)
@@ -257,6 +277,16 @@ static void mlp(struct builder *b, struct op_arg h)
     product.gate_adapter = adapter_of(b, LORA_GATE);
     op_linear(b, h, &product, 1);
     op_gather(b, DIM_FFN, product.y, up);
+}
+
+/* x += up Wdown */
+static void mlp(struct builder *b, struct op_arg h)
+{
+    const struct op_arg up = buffer_of(b, BUFFER_UP, b->plan->ffn);
+    if (b->plan->sparse)
+        sparse_mlp(b, h, up);
+    else
+        dense_mlp(b, h, up);
     if (b->plan->sub_norm)
         op_norm(b, up, up, b->plan->ffn, &b->w->mlp_sub_norm);
     op_scale(b, up, up.stride, b->c->mlp->out_scale);
@@ -287,6 +317,7 @@ static void mixing_sublayer(struct builder *b, struct op_arg *mlp_input)
     struct op_arg h = hidden_of(b, BUFFER_X);
     if (plan->attn_norm)
         h = pre_norm(b, BUFFER_H, &b->w->attn_norm);
+    laurel(b, h);
     if (b->c->block == BLOCK_PARALLEL)
         *mlp_input = pre_norm(b, BUFFER_MLP_IN, &b->w->mlp_norm);
     b->phase = PHASE_PROJECTION;
@@ -304,6 +335,7 @@ static void mixing_sublayer(struct builder *b, struct op_arg *mlp_input)
     if (plan->has_state)
         state_output(b);
     post_norm(b, &b->w->attn_norm, &b->w->attn_post_norm);
+    add_laurel(b);
 }
 
 static void mlp_sublayer(struct builder *b, struct op_arg input)
@@ -327,10 +359,12 @@ static void one_layer(struct builder *b)
     b->phase = PHASE_OTHER;
     append_op(b, OP_TAP, hidden_of(b, BUFFER_X), hidden_of(b, BUFFER_X), b->c->hidden);
     b->list->outputs_from = list_end(b);
+    predict_streams(b);
     if (!layer_kind_is_mlp(b->plan->kind))
         mixing_sublayer(b, &mlp_input);
     if (b->plan->has_mlp || b->plan->has_experts)
         mlp_sublayer(b, mlp_input);
+    correct_streams(b);
     add_layer_input(b);
 }
 
@@ -341,6 +375,7 @@ void layer_operations(struct builder *b)
         begin_layer(b, layer);
         one_layer(b);
     }
+    merge_streams(b);
     /* the final hidden states, for taps */
     const struct op_arg x = hidden_of(b, BUFFER_X);
     append_op(b, OP_TAP, x, x, b->c->hidden)->layer = b->c->layers;

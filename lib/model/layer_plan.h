@@ -196,5 +196,7 @@ struct layer_plan {
 
     /* MLP. Layers may have both, one beside the other, or, in models of one_sublayer, none. */
     bool has_mlp, has_experts;
-    size_t ffn; /* width of the MLP */
+    size_t ffn;  /* width of the MLP */
+    bool sparse; /* of the gate remains what is above a cutoff, in standard deviations from the mean: */
+    double cutoff;
 };

@@ -201,7 +201,7 @@ struct weight_bytes model_weight_bytes(const struct model *model)
             const size_t stack = weight_kind_stack(kind, c);
             const bool tied = c->tied_head && strcmp(kind->name, "head.weight") == 0;
             sum.all += tied ? 0 : size_max(stack, 1) * one;
-            sum.experts += stack * one;
+            sum.experts += weight_kind_of_experts(kind) ? stack * one : 0;
         }
     return sum;
 }
@@ -247,7 +247,9 @@ static void bytes_by_type(const struct model *model, size_t bytes[DTYPE_COUNT])
                 continue;
             const struct mat *mat = weight_kind_at(kind, &model->weights, l);
             const size_t stack = weight_kind_stack(kind, c);
-            bytes[mat->dtype] += (stack ? model_own_experts(model, stack) : 1) * mat_plain_bytes(mat);
+            bytes[mat->dtype] +=
+                (weight_kind_of_experts(kind) ? model_own_experts(model, stack) : size_max(stack, 1)) *
+                mat_plain_bytes(mat);
         }
 }
 

@@ -89,7 +89,7 @@ static void count_operation(struct count_walk *walk, const struct op *op)
         count_vector(walk, op->norm.gain, op->width, op->norm.gains);
         count_vector(walk, op->norm.bias, op->width, op->norm.gains);
         break;
-    case OP_SCALE: count_vector(walk, op->scale.by, 1, 1); break;
+    case OP_SCALE: count_vector(walk, op->scale.by, op->scale.columns ? op->width : 1, 1); break;
     case OP_ROUTE:
         count_vector(walk, op->route.select_bias, op->route.experts, 1);
         count_vector(walk, op->route.gain, op->route.experts, 1);

@@ -43,7 +43,7 @@ static inline size_t list_end(const struct builder *b) { return b->list->n; }
 struct op_arg buffer_of(struct builder *b, enum buffer buffer, size_t width);
 static inline struct op_arg hidden_of(struct builder *b, enum buffer buffer)
 {
-    return buffer_of(b, buffer, b->c->hidden);
+    return buffer_of(b, buffer, buffer == BUFFER_X ? config_stream_width(b->c) : b->c->hidden);
 }
 
 /* An operand without its first `n` columns. */
@@ -123,6 +123,15 @@ void embedding(struct builder *b);
 void draft_embedding(struct builder *b, bool own_features);
 void add_layer_input(struct builder *b);
 struct op_arg join_embedding(struct builder *b, struct op_arg h);
+
+/* stream_ops.c: AltUp before the first layer and behind the last, and around a layer; the low-rank residual; none where
+ * the model has none. */
+void split_streams(struct builder *b);
+void merge_streams(struct builder *b);
+void predict_streams(struct builder *b);
+void correct_streams(struct builder *b);
+void laurel(struct builder *b, struct op_arg h);
+void add_laurel(struct builder *b);
 
 /* layer_ops.c */
 void layer_operations(struct builder *b);

@@ -5,7 +5,7 @@
 
 /* Buffers of the arena: [max_rows][width], of which each operand names some columns. */
 enum buffer {
-    BUFFER_X,      /* the residual stream */
+    BUFFER_X,      /* the residual stream, or all streams */
     BUFFER_H,      /* normalised input of a sublayer */
     BUFFER_BRANCH, /* output of a sublayer before its post-norm */
     BUFFER_MLP_IN, /* MLP input in parallel blocks */
@@ -25,6 +25,11 @@ enum buffer {
     BUFFER_FEATURE,  /* draft heads: hidden states that the caller sets */
     BUFFER_LAYER_INPUTS,
     BUFFER_LAYER_GATE,
+    BUFFER_STREAM_ROUTED, /* AltUp: the router's outputs; coefficients; what a layer added to the first stream */
+    BUFFER_STREAM_MIX,
+    BUFFER_STREAM_CHANGE,
+    BUFFER_LAUREL_LATENT, /* the low-rank residual */
+    BUFFER_LAUREL,
     BUFFER_SCRATCH,      /* outputs of products that begin with those of other ranks */
     BUFFER_STATE_INPUTS, /* recurrent layers: struct state_inputs */
     BUFFER_STATE_Z,      /* the output's gate; the input's gate: */

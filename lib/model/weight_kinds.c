@@ -15,7 +15,12 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_ONE: break;
     case DIM_LAYER_INPUT: return config->layer_input;
     case DIM_LAYER_INPUTS: return config->layers * config->layer_input;
-    case DIM_HIDDEN: return config->hidden;
+    case DIM_HIDDEN:
+    case DIM_HIDDEN_WHOLE: return config->hidden;
+    case DIM_STREAMS: return config->streams;
+    case DIM_STREAM_PAIRS: return config->streams * config->streams;
+    case DIM_LAUREL: return config->laurel_rank;
+    case DIM_LAYER_VOCAB: return config->layer_input_vocab ? config->layer_input_vocab : config->vocab;
     case DIM_FEATURE: return config_feature_width(config);
     case DIM_EMBED: return config->embed;
     case DIM_Q: return config->heads * config_query_dim(config);
@@ -77,6 +82,9 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(POOLED_OUT, c->pooled.out > 0)                                                                   \
     X(POOLED_OUT_BIAS, c->pooled.out_bias)                                                             \
     X(INPUTS, c->layer_input > 0)                                                                      \
+    X(STREAMS, c->streams > 0)                                                                         \
+    X(STREAMED, c->streams > 0)                                                                        \
+    X(LAUREL, c->laurel_rank > 0)                                                                      \
     X(GAIN, learned)                                                                                   \
     X(BIAS, c->norm == NORM_LAYER && learned && !c->no_norm_bias)                                      \
     X(DRAFT, config_is_draft_head(c))                                                                  \
@@ -153,7 +161,8 @@ const struct weight_kind weight_kinds[] = {
     {"fusion.bias",                DIM_HIDDEN,       DIM_NONE,        {BIAS_FUSION},             FILL_ZERO,   IN_WEIGHTS(fusion.bias)},
     {"feature_norm.weight",        DIM_FEATURE,      DIM_NONE,        {FEATURE_NORM, GAIN},      FILL_ONE,    IN_WEIGHTS(feature_norm.gain)},
     {"mask_feature",               DIM_FEATURE,      DIM_NONE,        {MASK_FEATURE},            FILL_RANDOM, IN_WEIGHTS(mask_feature)},
-    {"embed_layers.weight",        DIM_TOKENS,       DIM_LAYER_INPUTS, {INPUTS},                  FILL_RANDOM, IN_WEIGHTS(embed_layers)},
+    {"stream_in.weight",           DIM_HIDDEN_WHOLE, DIM_HIDDEN,      {STREAMED},                FILL_RANDOM, IN_WEIGHTS(stream_in.weight)},
+    {"embed_layers.weight",        DIM_LAYER_VOCAB,    DIM_LAYER_INPUTS, {INPUTS},                  FILL_RANDOM, IN_WEIGHTS(embed_layers)},
     {"layer_inputs.weight",        DIM_LAYER_INPUTS, DIM_HIDDEN,      {INPUTS},                  FILL_RANDOM, IN_WEIGHTS(layer_inputs.weight)},
     {"layer_inputs_norm.weight",   DIM_LAYER_INPUT,  DIM_NONE,        {INPUTS},                  FILL_ONE,    IN_WEIGHTS(layer_inputs_norm.gain)},
     {"layer.attn_norm.weight",     DIM_HIDDEN,       DIM_NONE,        {ATTN_NORM, GAIN},         FILL_ONE,    IN_LAYER(attn_norm.gain)},
@@ -233,9 +242,18 @@ const struct weight_kind weight_kinds[] = {
     {"layer.mlp_post_norm.weight", DIM_HIDDEN,       DIM_NONE,        {POST_NORM, GAIN},         FILL_ONE,    IN_LAYER(mlp_post_norm.gain)},
     {"layer.mlp_post_norm.bias",   DIM_HIDDEN,       DIM_NONE,        {POST_NORM, BIAS},         FILL_ZERO,   IN_LAYER(mlp_post_norm.bias)},
     {"layer.input_gate.weight",    DIM_LAYER_INPUT,  DIM_HIDDEN,      {INPUTS},                  FILL_RANDOM, IN_LAYER(input_gate.weight)},
-    {"layer.input_out.weight",     DIM_HIDDEN,       DIM_LAYER_INPUT, {INPUTS},                  FILL_RANDOM, IN_LAYER(input_out.weight)},
+    {"layer.input_out.weight",     DIM_HIDDEN_WHOLE,    DIM_LAYER_INPUT, {INPUTS},                  FILL_RANDOM, IN_LAYER(input_out.weight)},
     {"layer.input_norm.weight",    DIM_HIDDEN,       DIM_NONE,        {INPUTS},                  FILL_ONE,    IN_LAYER(input_norm.gain)},
+    {"layer.stream_norm.weight",   DIM_HIDDEN,       DIM_NONE,        {STREAMS},                 FILL_ONE,    IN_LAYER(stream_norm.gain)},
+    {"layer.stream_router.weight", DIM_STREAMS,      DIM_HIDDEN,      {STREAMS},                 FILL_RANDOM, IN_LAYER(stream_router.weight)},
+    {"layer.stream_predict.weight", DIM_STREAM_PAIRS, DIM_STREAMS,    {STREAMS},                 FILL_RANDOM, IN_LAYER(stream_predict.weight)},
+    {"layer.stream_correct.weight", DIM_STREAMS,     DIM_STREAMS,     {STREAMS},                 FILL_RANDOM, IN_LAYER(stream_correct.weight)},
+    {"layer.stream_scale.weight",  DIM_HIDDEN,       DIM_NONE,        {STREAMS},                 FILL_ONE,    IN_LAYER(stream_scale)},
+    {"layer.laurel_in.weight",     DIM_LAUREL,       DIM_HIDDEN,      {LAUREL},                  FILL_RANDOM, IN_LAYER(laurel_in.weight)},
+    {"layer.laurel_out.weight",    DIM_HIDDEN_WHOLE, DIM_LAUREL,      {LAUREL},                  FILL_RANDOM, IN_LAYER(laurel_out.weight)},
+    {"layer.laurel_norm.weight",   DIM_HIDDEN,       DIM_NONE,        {LAUREL},                  FILL_ONE,    IN_LAYER(laurel_norm.gain)},
     {"layer.scale",                DIM_ONE,          DIM_NONE,        {SCALE},                   FILL_ONE,    IN_LAYER(scale)},
+    {"stream_out.weight",          DIM_HIDDEN_WHOLE, DIM_HIDDEN,      {STREAMED},                FILL_RANDOM, IN_WEIGHTS(stream_out.weight)},
     {"final_norm.weight",          DIM_HIDDEN,       DIM_NONE,        {FINAL_NORM, GAIN},        FILL_ONE,    IN_WEIGHTS(final_norm.gain)},
     {"final_norm.bias",            DIM_HIDDEN,       DIM_NONE,        {FINAL_NORM, BIAS},        FILL_ZERO,   IN_WEIGHTS(final_norm.bias)},
     {"project_out.weight",         DIM_EMBED,        DIM_HIDDEN,      {PROJECTED},               FILL_RANDOM, IN_WEIGHTS(project_out.weight)},
@@ -286,9 +304,13 @@ bool weight_kind_has(const struct weight_kind *kind, const struct config *config
 
 bool weight_kind_of_experts(const struct weight_kind *kind) { return kind->needs[0] == STACKED; }
 
+bool weight_kind_of_streams(const struct weight_kind *kind) { return kind->needs[0] == STREAMED; }
+
 size_t weight_kind_stack(const struct weight_kind *kind, const struct config *config)
 {
-    return weight_kind_of_experts(kind) ? config->moe->experts : 0;
+    return weight_kind_of_experts(kind)   ? config->moe->experts
+           : weight_kind_of_streams(kind) ? config->streams - 1
+                                          : 0;
 }
 
 size_t weight_kind_shape(const struct weight_kind *kind, const struct config *config, size_t shape[4])
@@ -306,8 +328,8 @@ size_t weight_kind_shape(const struct weight_kind *kind, const struct config *co
 
 bool weight_kind_stays_wide(const struct weight_kind *kind)
 {
-    return strcmp(kind->name, "layer.router.weight") == 0 ||
-           strncmp(kind->name, "pooled_", strlen("pooled_")) == 0;
+    return strcmp(kind->name, "layer.router.weight") == 0 || kind->out == DIM_STREAMS ||
+           kind->in == DIM_STREAMS || strncmp(kind->name, "pooled_", strlen("pooled_")) == 0;
 }
 
 enum dtype weight_kind_type(const struct weight_kind *kind, enum dtype type)

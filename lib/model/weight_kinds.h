@@ -9,7 +9,8 @@
 enum dim {
     DIM_NONE, /* no second dimension: a vector */
     DIM_HIDDEN,
-    DIM_FEATURE, /* hidden states of a draft head's target, concatenated */
+    DIM_HIDDEN_WHOLE, /* of outputs that every rank computes */
+    DIM_FEATURE,      /* hidden states of a draft head's target, concatenated */
     DIM_EMBED,
     DIM_Q,        /* output of Wq: H d, or H (nope_dim + rope_dim) in latent attention */
     DIM_KV,       /* KV d: kv_heads * head_dim */
@@ -43,6 +44,10 @@ enum dim {
     DIM_POOLED_OUT,
     DIM_LAYER_INPUT,  /* inputs of a layer of its own */
     DIM_LAYER_INPUTS, /* the same of all layers */
+    DIM_LAYER_VOCAB,  /* rows of their table */
+    DIM_STREAMS,      /* AltUp */
+    DIM_STREAM_PAIRS,
+    DIM_LAUREL, /* width of the low-rank residual */
     DIM_ONE
 };
 
@@ -76,7 +81,10 @@ bool weight_kind_has(const struct weight_kind *kind, const struct config *config
 /* True if a tensor of this kind has the weights of all experts of a layer. */
 bool weight_kind_of_experts(const struct weight_kind *kind);
 
-/* Number of matrices or vectors in the stack that a tensor of this kind is, the experts of a layer; 0:
+/* True if a tensor of this kind has a matrix for each stream of AltUp but the first. */
+bool weight_kind_of_streams(const struct weight_kind *kind);
+
+/* Number of matrices or vectors in the stack that a tensor of this kind is, of the experts of a layer or of streams; 0:
  * it is a single one. */
 size_t weight_kind_stack(const struct weight_kind *kind, const struct config *config);
 

@@ -44,6 +44,13 @@ struct layer {
     struct linear input_gate, input_out;
     struct norm_weights input_norm;
     const float *scale;
+    /* AltUp (stream_ops.c), S streams: [S][hidden], [S S][S], [S][S], and factors [hidden]; the low-rank residual:
+     * [laurel_rank][hidden], [hidden][laurel_rank] and a norm */
+    struct linear stream_router, stream_predict, stream_correct;
+    struct norm_weights stream_norm;
+    const float *stream_scale;
+    struct linear laurel_in, laurel_out;
+    struct norm_weights laurel_norm;
     struct linear gate, up; /* [ffn][hidden]; gate only in gated MLPs */
     struct linear down;     /* [hidden][ffn] */
     /* Experts in place of gate, up and down, or beside them; weights and biases of the first one, of a stack */
@@ -66,6 +73,7 @@ struct weights {
     struct mat token_type;                 /* [token_types][hidden] */
     struct linear project_in;              /* [hidden][embed], only if embed != hidden */
     struct linear project_out;             /* [embed][hidden] */
+    struct linear stream_in, stream_out;   /* [hidden][hidden] of the second stream, of a stack */
     struct mat embed_layers;               /* [vocab][layers * layer_input] */
     struct linear layer_inputs;            /* [layers * layer_input][hidden] */
     struct norm_weights layer_inputs_norm; /* [layer_input] */

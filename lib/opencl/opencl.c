@@ -36,6 +36,9 @@ static const char *lacking(const struct op *op)
     case OP_RECUR:
     case OP_RECUR_END: return "layers with recurrent state";
     case OP_HEADS: return "latent attention";
+    case OP_BLEND:
+    case OP_MATCH:
+    case OP_SPARSIFY: return "AltUp and sparse activations";
     case OP_GATHER: return "tensor parallelism";
     case OP_KEEP_KV: return "pipeline parallelism";
     case OP_ROUTE: return op->route.kind > ROUTER_TOPK_SIGMOID ? "the router sparsemixer" : NULL;

@@ -244,7 +244,7 @@ static double slowest_ms(const struct model *model, size_t ranks, size_t rows,
     for (size_t r = 0; r < ranks; r++) {
         const bool last = r + 1 == ranks;
         const double ms = layer_ms * (double)count[r] + (last ? cost->head_ms : 0) +
-                          (double)(last ? c->vocab : c->hidden) * row_ms;
+                          (double)(last ? c->vocab : config_stream_width(c)) * row_ms;
         most = ms > most ? ms : most;
     }
     return most;

@@ -290,6 +290,12 @@ llama4|.attn_temperature_tuning = false
 llama4|.floor_scale = 10
 llama4|.attn_scale = null
 llama4|.rope_scaling.high_freq_factor = 4
+gemma3n|.sliding_window = 18
+gemma3n|.final_logit_softcapping = 10
+gemma3n|.activation_sparsity_pattern[0] = 0.6
+gemma3n|.activation_sparsity_pattern[1] = 0
+gemma3n|.rope_parameters.full_attention.rope_theta = 4000
+gemma3n|.rope_parameters.sliding_attention.rope_theta = 2000
 gemma4|.sliding_window = 18
 gemma4|.final_logit_softcapping = null
 gemma4|.rope_parameters.full_attention.partial_rotary_factor = 0.6
@@ -312,7 +318,7 @@ mistral4|.rope_parameters.llama_4_scaling_beta = null
 mistral4|.routed_scaling_factor = 2
 bitnet|.hidden_act = "silu"
 END
-    [ "$n" -eq 135 ]
+    [ "$n" -eq 141 ]
 }
 
 # Beyond, tokens are chosen, which is not supported.
@@ -366,6 +372,16 @@ hunyuan|.rope_scaling.alpha = null|rope_factor is "missing"
 gemma3|.layer_types = ["full_attention"]|"layer_types" has 1 entries for 7 layers$
 gemma3|.rope_parameters.sliding_attention.rope_type = "linear"|"rope_parameters.sliding_attention.rope_type" is linear
 exaone4|.sliding_window_pattern = "LG"|"sliding_window_pattern" is LG
+gemma3n|.altup_active_idx = 1|"altup_active_idx" is 1, but the gemma3n family supports only 0$
+gemma3n|.altup_correct_scale = false|"altup_correct_scale" is false, but the gemma3n family supports only true$
+gemma3n|.altup_num_inputs = 1|streams, which are 0 or at least 2, and a laurel_rank need layer_input
+gemma3n|.altup_num_inputs = 17|streams is "17"
+gemma3n|.hidden_size_per_layer_input = 0|streams, which are 0 or at least 2, and a laurel_rank need layer_input
+gemma3n|.vocab_size_per_layer_input = 261|layer_input_vocab, 261, is above the vocab, 260$
+gemma3n|.activation_sparsity_pattern = [0.5]|activation_sparsity needs a number for each of the 5 layers and mlp gated, .*; found 1 numbers$
+gemma3n|.activation_sparsity_pattern[0] = 1|"activation_sparsity" needs at most 128 numbers from 0 to 0.9999, found "1 
+gemma3n|del(.activation_sparsity_pattern)|"activation_sparsity_pattern" is missing
+gemma3n|.intermediate_size = [28, 28, 28, 28, 30]|ffn is "28 28 28 28 30", a whole number
 gemma4|.num_kv_shared_layers = 4|kv_shared must be less than the 4 layers, found 4$
 gemma4|.num_kv_shared_layers = 3|layer 1 has no keys and values, and no layer of its kind before the last kv_shared, 3, has any$
 gemma4|.global_head_dim = 13|layers of different sizes need an even head_dim

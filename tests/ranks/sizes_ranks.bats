@@ -26,7 +26,7 @@ shape() { # LINE..
     needs_mpi
     requests
     kv=(bmc segment paged shift) i=0
-    for name in gemma4 gemma4-heads gemma4-moe; do
+    for name in gemma3n gemma4 gemma4-heads gemma4-moe; do
         bmc-convert -q "$FIXTURES/families/$name" -o $name.bmc
         same $name 2 pipeline gen -np 2 --kv "${kv[i++ % 4]}"
         same $name 3 pipeline gen -np 3 --kv "${kv[i++ % 4]}" --cache-type q8
@@ -45,6 +45,11 @@ shape() { # LINE..
     bmc-convert -q --synth ./a.shape --type q8_0 -o shared.bmc
     shape 'experts 10' 'experts_used 3' 'expert_ffn 40' 'expert_beside true'
     bmc-convert -q --synth ./a.shape --type q4_0 -o moe.bmc
+    shape 'kv_shared 3' 'layer_input 10' 'layer_scale false' 'streams 3' 'laurel_rank 12' 'activation_sparsity 0.8 0.3 0 0 0.5 0 0'
+    bmc-convert -q --synth ./a.shape --type q8_0 -o streams.bmc
+    same streams 2 tensor gen -np 3 --kv segment
+    same streams 2 pipeline gen -np 2
+    predicted_bytes streams tensor pipeline
     same shared 2 tensor gen -np 3 --kv segment
     same shared 2 tensor spec --recycle --always --tree 6 -np 2
     same moe 2 tensor gen -np 3

@@ -3,6 +3,7 @@
  * from tensors and the architecture. */
 #include "format/gguf/gguf_config.h"
 
+#include "base/repro_math.h"
 #include "base/text_util.h"
 #include "format/gguf/gguf.h"
 
@@ -20,7 +21,7 @@ struct config_job {
 #define LATENT "deepseek2 deepseek32 glm-dsa mistral4"
 #define RMS                                                                                            \
     "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
-    "seed_oss hunyuan-dense mistral3 " LATENT " gemma4 qwen2vl qwen3vl bitnet"
+    "seed_oss hunyuan-dense mistral3 " LATENT " gemma3n gemma4 qwen2vl qwen3vl bitnet"
 
 #define MOE                                                                                            \
     "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe "     \
@@ -56,7 +57,7 @@ static const struct gguf_key {
      .needed = RMS " gptneox olmoe granitemoe llama4 lfm2 qwen35 phimoe hunyuan-moe " MAMBA},
     {"attention.head_count", .json = "num_attention_heads,n_head,n_heads", .needed = ALL},
     {"attention.head_count_kv", .json = "num_key_value_heads,num_kv_heads"},
-    {"attention.key_length", .json = "head_dim", .needed = "gemma4"},
+    {"attention.key_length", .json = "head_dim", .needed = "gemma3n gemma4"},
     {"attention.key_length_mla", .single = true},
     {"attention.key_length_swa", .single = true},
     {"attention.value_length", .single = true},
@@ -73,10 +74,11 @@ static const struct gguf_key {
      .harmless = 1, .too = 1},
     {"attention.shared_kv_layers", .single = true},
     {"attention.sliding_window", .json = "sliding_window",
-     .supported = "gpt-oss gemma2 gemma3 gemma4 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3 phimoe "
-                  "exaone-moe",
+     .supported =
+         "gpt-oss gemma2 gemma3 gemma3n gemma4 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3 phimoe "
+         "exaone-moe",
      .what = "sliding windows"},
-    {"attention.sliding_window_pattern", .needed = "gemma4"},
+    {"attention.sliding_window_pattern", .needed = "gemma3n gemma4"},
     {"attention.clamp_kqv", .json = "clip_qkv,attn_config.clip_qkv", .supported = "olmo mpt",
      .what = "clamped Q, K and V"},
     {"attention.max_alibi_bias", .json = "attn_config.alibi_bias_max", .supported = "bloom mpt",
@@ -86,6 +88,8 @@ static const struct gguf_key {
     {"attention.temperature_scale", .json = "rope_scaling.llama_4_scaling_beta",
      .supported = "mistral3 mistral4", .what = "scores that grow with the position"},
     {"embedding_length_per_layer_input", .single = true},
+    {"altup.num_inputs", .json = "altup_num_inputs", .needed = "gemma3n"},
+    {"altup.active_idx", .json = "altup_active_idx"},
     {"embedding_scale", .json = "embedding_multiplier", .supported = GRANITE,
      .what = "scaled embeddings", .too = 1},
     {"residual_scale", .json = "residual_multiplier", .supported = GRANITE, .what = "scaled residuals",
@@ -94,8 +98,8 @@ static const struct gguf_key {
      .what = "scaled logits", .too = 1},
     {"attn_logit_softcapping", .json = "attn_logit_softcapping", .supported = "gemma2 gemma3",
      .what = "soft-capped attention scores"},
-    {"final_logit_softcapping", .json = "final_logit_softcapping", .supported = "gemma2 gemma3 gemma4",
-     .what = "soft-capped logits"},
+    {"final_logit_softcapping", .json = "final_logit_softcapping",
+     .supported = "gemma2 gemma3 gemma3n gemma4", .what = "soft-capped logits"},
     {"rope.freq_base", .json = "rope_theta,rotary_emb_base"},
     {"rope.freq_base_swa", .json = "rope_local_base_freq"},
     {"rope.dimension_count", .json = "rotary_dim", .needed = LATENT},
@@ -165,6 +169,7 @@ static const struct constant {
     {"gemma2", "hidden_act", "gelu_pytorch_tanh"},
     {"gemma2", "hidden_activation", "gelu_pytorch_tanh"},
     {"gemma3", "hidden_activation", "gelu_pytorch_tanh"},
+    {"gemma3n", "hidden_activation", "gelu_pytorch_tanh"},
     {"gemma4", "hidden_activation", "gelu_pytorch_tanh"},
     {"phi2", "hidden_act", "gelu_new"},
     {"starcoder2", "hidden_act", "gelu_pytorch_tanh"},
@@ -995,6 +1000,49 @@ static int put_gemma4(struct config_job *job, struct err *err)
         return -1;
     return put_rotation(job, err);
 }
+/* ---- Gemma 3n ---- */
+
+/* Shares of the gate's elements that layers drop, from cutoffs in standard deviations, which are stored with some 7
+ * digits; those of layers that drop none are -infinity. */
+static int put_sparsity(const struct config_job *job, size_t layers, struct err *err)
+{
+    static const char key[] = "activation_sparsity_scale";
+    const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key);
+    struct gguf_element e = gguf_elements(value);
+    if (!value || !gguf_is_number(value) || !value->is_array || value->count != layers)
+        return err_set(err, "%s: %s.%s is no list of %zu numbers, one per layer", job->path,
+                       job->arch->name, key, layers);
+    json_t *list = json_array();
+    while (list && gguf_next(&e)) {
+        const double share = e.real >= -8 && e.real <= 8 ? repro_normal(e.real) : e.real > 8;
+        if (json_push(list, json_real(floor(share * 1e6 + 0.5) / 1e6), err) < 0) {
+            json_decref(list);
+            return -1;
+        }
+    }
+    return gguf_config_put(job->config, "activation_sparsity_pattern", list, err);
+}
+
+static int put_gemma3n(const struct config_job *job, struct err *err)
+{
+    const struct source_tensor *laurel = gguf_set_find(job->set, "blk.0.laurel_l.weight");
+    const json_t *kinds = json_object_get(job->config, "layer_types");
+    if (strcmp(job->arch->name, "gemma3n") != 0)
+        return 0;
+    if (!json_array_size(kinds))
+        return err_set(err, "%s: gemma3n.attention.sliding_window_pattern is no list of booleans",
+                       job->path);
+    if (!laurel || laurel->n_dims != 2)
+        return err_set(err, "%s: blk.0.laurel_l.weight is missing, or no matrix", job->path);
+    if (put_integer(job, "num_kv_shared_layers", integer_of(job, "attention.shared_kv_layers", 0),
+                    err) < 0 ||
+        put_integer(job, "hidden_size_per_layer_input",
+                    integer_of(job, "embedding_length_per_layer_input", 0), err) < 0 ||
+        put_integer(job, "laurel_rank", (int64_t)laurel->dim[0], err) < 0)
+        return -1;
+    return put_sparsity(job, json_array_size(kinds), err);
+}
+
 int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf_set *set,
                 const char *path, struct err *err)
 {
@@ -1008,7 +1056,9 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
         put_latent(&job, err) < 0 || put_implied(&job, err) < 0 || put_qk_norm(&job, err) < 0 ||
         put_mtp(&job, err) < 0 || put_state(&job, err) < 0)
         return -1;
-    return put_falcon(&job, err) < 0 ? -1 : put_gemma4(&job, err);
+    if (put_falcon(&job, err) < 0 || put_gemma3n(&job, err) < 0)
+        return -1;
+    return put_gemma4(&job, err);
 }
 
 bool gguf_config_key(const struct gguf_arch *arch, size_t nth, const char **key, const char **members,

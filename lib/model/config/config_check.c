@@ -64,6 +64,18 @@ static void reset_sizes(struct config *c, struct config_keys *keys)
         keys->kv_shared_ffn = 0;
 }
 
+/* A table of per-layer embeddings with all rows, and activations of which none is dropped, are reset. */
+static void reset_inputs(struct config *c, struct config_keys *keys)
+{
+    bool drops = false;
+    for (size_t i = 0; i < keys->activation_sparsity.n; i++)
+        drops |= keys->activation_sparsity.x[i] > 0;
+    if (!drops)
+        keys->activation_sparsity.n = 0;
+    if (!c->layer_input || c->layer_input_vocab == c->vocab)
+        c->layer_input_vocab = 0;
+}
+
 /* Checks what depends on shared keys and values. */
 static int check_sources(const struct config *c, const char *name, struct err *err)
 {
@@ -104,6 +116,7 @@ int config_finish_layers(struct config_text *text, const char *name, struct err 
     if (c->position != POSITION_ROPE && keys->layer_rope.n)
         return err_set(err, "%s: layer_rope needs position rope", name);
     reset_sizes(c, keys);
+    reset_inputs(c, keys);
     return check_sources(c, name, err);
 }
 
@@ -471,6 +484,30 @@ static int check_layers(const struct config *c, const char *name, struct err *er
     return 0;
 }
 
+/* Checks the keys of AltUp, of the low-rank residual and of sparse activations. */
+static int check_streams(const struct config *c, const char *name, struct err *err)
+{
+    const size_t sparse = c->keys->activation_sparsity.n;
+    if (sparse && (sparse != c->layers || c->mlp->kind != MLP_GATED || c->mlp->gate_scale != 0 ||
+                   c->mlp->activation == ACT_CLAMPED_SWIGLU || c->moe->experts || c->mlp->bias))
+        return err_set(
+            err,
+            "%s: activation_sparsity needs a number for each of the %zu layers and mlp gated, "
+            "and excludes experts, gate_scale, bias_mlp and clamped_swiglu; found %zu numbers",
+            name, c->layers, sparse);
+    if (c->streams == 1 ||
+        ((c->streams || c->laurel_rank) && (!c->layer_input || c->norm_place != NORM_AROUND ||
+                                            c->no_head || c->layer_scale || c->moe->experts)))
+        return err_set(err,
+                       "%s: streams, which are 0 or at least 2, and a laurel_rank need layer_input and "
+                       "norm_place around, and exclude experts, layer_scale and no_head",
+                       name);
+    if (c->layer_input_vocab > c->vocab)
+        return err_set(err, "%s: layer_input_vocab, %zu, is above the vocab, %zu", name,
+                       c->layer_input_vocab, c->vocab);
+    return 0;
+}
+
 int config_check(const struct config *config, const char *name, struct err *err)
 {
     if (check_rotations(config, name, err) < 0 || check_state(config, name, err) < 0 ||
@@ -488,8 +525,8 @@ int config_check(const struct config *config, const char *name, struct err *err)
                        config->heads, config->kv_heads);
     if (config->position == POSITION_ROPE && check_rope(config, name, err) < 0)
         return -1;
-    if (check_layers(config, name, err) < 0 || check_latent(config, name, err) < 0 ||
-        check_factors(config, name, err) < 0)
+    if (check_layers(config, name, err) < 0 || check_streams(config, name, err) < 0 ||
+        check_latent(config, name, err) < 0 || check_factors(config, name, err) < 0)
         return -1;
     if (config->block != BLOCK_SEQUENTIAL && config->norm_place != NORM_BEFORE)
         return err_set(err, "%s: parallel blocks need norm_place before, found %s", name,

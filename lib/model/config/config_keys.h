@@ -52,6 +52,9 @@ struct config_keys {
      * of the same kind. Their ffn; 0: the same. */
     size_t kv_shared, kv_shared_ffn;
 
+    /* Shares of the gate's elements that MLPs drop, one per layer (sparse_mlp() in layer_ops.c); none: no layer does */
+    struct factors activation_sparsity;
+
     /* Layers with experts */
     size_t expert_first; /* layers before this one have a plain MLP */
     size_t

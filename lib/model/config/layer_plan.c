@@ -1,6 +1,8 @@
 /* Resolves the keys of a configuration to the plan of its layers, and adds up what follows from the plan. */
 #include "model/config/config_keys.h"
 
+#include "base/repro_math.h"
+
 /* ---- from keys to layers ---- */
 
 enum layer_kind keys_default_kind(const struct config *c, size_t layer)
@@ -70,6 +72,17 @@ size_t keys_kv_source(const struct config *c, size_t layer)
 
 /* ---- the plan ---- */
 
+/* The x below which a share of a standard normal distribution is; the share is in (0, 1). */
+static double normal_quantile(double share)
+{
+    double low = -8, high = 8;
+    for (int i = 0; i < 60; i++) {
+        const double x = (low + high) / 2;
+        *(repro_normal(x) < share ? &low : &high) = x;
+    }
+    return low;
+}
+
 /* A size of a layer: of a list, of layers with full attention if `full`, or of all. */
 static size_t keys_size(const struct layer_list *list, size_t layer, bool full, size_t of_full,
                         size_t of_all)
@@ -105,6 +118,9 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
         .head_dim = keys_size(&keys->layer_head_dim, layer, full, keys->full_head_dim, c->head_dim),
         .kv_source = keys_kv_source(c, layer),
         .ffn = last && keys->kv_shared_ffn ? keys->kv_shared_ffn : c->ffn};
+    const struct factors *sparsity = &keys->activation_sparsity;
+    plan.sparse = layer < sparsity->n && sparsity->x[layer] > 0;
+    plan.cutoff = plan.sparse ? normal_quantile(sparsity->x[layer]) : 0;
     plan.owns_kv = plan.attends && plan.kv_source == layer;
     if (keys->one_sublayer)
         plan.has_experts = kind == LAYER_EXPERTS;

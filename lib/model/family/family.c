@@ -26,10 +26,10 @@ static int add_tensor(struct family *family, const struct family_line *line, str
     struct tensor_line *tensor = &family->tensor[family->n_tensors++];
     tensor->kind = kind;
     strcpy(tensor->pattern, w.word[1]);
-    const bool per_expert = family_names_experts(tensor->pattern);
+    const bool per_expert = family_names_experts(tensor->pattern, kind);
     if (!tensor_transform_parse(&tensor->transform, kind, w.word + 2, w.n - 2) ||
-        (per_expert && !weight_kind_of_experts(kind) && kind->out != DIM_Q_NORM &&
-         kind->out != DIM_K_NORM))
+        (per_expert && !weight_kind_of_experts(kind) && !weight_kind_of_streams(kind) &&
+         kind->out != DIM_Q_NORM && kind->out != DIM_K_NORM))
         return family_bad_line(line, err);
     tensor->transform.per_expert = per_expert;
     return 0;

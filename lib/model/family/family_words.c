@@ -34,10 +34,10 @@ static void family_fill_pattern(const char *pattern, size_t layer, size_t expert
         snprintf(name, size, "%s", pattern);
 }
 
-bool family_names_experts(const char *pattern)
+bool family_names_experts(const char *pattern, const struct weight_kind *kind)
 {
     const char *mark = strchr(pattern, '%');
-    return mark && strchr(mark + 1, '%');
+    return mark && (weight_kind_of_streams(kind) || strchr(mark + 1, '%'));
 }
 
 const char *family_value(const struct family *family, const char *key)
@@ -67,7 +67,7 @@ static int add_name(struct family *family, const struct weight_kind *kind, const
         return err_set(err, "%s: \"%s\" is not a usable tensor line for %s", family->conf.name, line,
                        kind->name);
     strcpy(tensor.pattern, w.word[0]);
-    tensor.transform.per_expert = family_names_experts(tensor.pattern);
+    tensor.transform.per_expert = family_names_experts(tensor.pattern, kind);
     if (mem_grow(&family->tensor, &family->cap_tensors, family->n_tensors, sizeof tensor, err) < 0)
         return -1;
     family->tensor[family->n_tensors++] = tensor;
@@ -125,8 +125,9 @@ const struct tensor_transform *family_tensor(const struct family *family,
         const struct tensor_line *tensor = &family->tensor[i];
         if (tensor->kind != kind)
             continue;
-        family_fill_pattern(tensor->pattern, family->first_layer + place.layer, place.expert, first,
-                            TENSOR_NAME_SIZE);
+        const size_t layer =
+            weight_kind_of_streams(kind) ? place.expert : family->first_layer + place.layer;
+        family_fill_pattern(tensor->pattern, layer, place.expert, first, TENSOR_NAME_SIZE);
         for (size_t other = 0; family_other_name(family, first, other, name); other++)
             if (nth-- == 0)
                 return &tensor->transform;

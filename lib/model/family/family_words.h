@@ -16,7 +16,7 @@ struct words {
 bool words_split(struct words *words, const char *text);
 
 /* True if a tensor name has a place for the number of an expert: it is that of one expert's tensor. */
-bool family_names_experts(const char *pattern);
+bool family_names_experts(const char *pattern, const struct weight_kind *kind);
 
 /* The value of the line in effect with a keyword that occurs once; NULL: there is none. */
 const char *family_value(const struct family *family, const char *key);

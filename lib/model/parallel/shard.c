@@ -11,8 +11,8 @@
 
 bool shard_replicates(const struct config *c, enum dim dim)
 {
-    return dim == DIM_EXPERTS || dim == DIM_LAYER_INPUT || dim == DIM_LAYER_INPUTS ||
-           (c->latent->kv_rank && (dim == DIM_KV || dim == DIM_Q_LORA)) ||
+    return dim == DIM_EXPERTS || (dim >= DIM_LAYER_INPUT && dim <= DIM_LAUREL) ||
+           dim == DIM_HIDDEN_WHOLE || (c->latent->kv_rank && (dim == DIM_KV || dim == DIM_Q_LORA)) ||
            (dim == DIM_STATE_KEYS && !config_splits_keys(c));
 }
 

@@ -161,7 +161,7 @@ static int shard_matrix(const struct bound *bound, struct err *err)
     }
     struct config own;
     const struct config *c = config_at(bound, &own);
-    if (shard_replicates(c, bound->kind->out) || bound->kind->in == DIM_LAYER_INPUT)
+    if (shard_replicates(c, bound->kind->out))
         return 0;
     shard_linear(bound->linear,
                  shard_range(c, bound->kind->out, (size_t)ranks->rank, (size_t)ranks->size));
@@ -198,8 +198,9 @@ static bool is_own(const struct bound *bound)
     const struct model *model = bound->model;
     if (weight_kind_in_layer(bound->kind))
         return bound->layer - model->first_layer < model->n_layers;
-    const bool first = bound->linear == &model->weights.project_in;
-    return (first && model->config.layer_input) ||
+    const bool embeds = bound->linear == &model->weights.project_in,
+               first = embeds || bound->linear == &model->weights.stream_in;
+    return (embeds && model->config.layer_input) ||
            model->ranks->rank == (first ? 0 : model->ranks->size - 1);
 }
 
