@@ -275,8 +275,6 @@ static int begin_parts(struct choice *choice, struct err *err)
     return rc;
 }
 
-/* Makes the choices of a request that has been read; each has its stream of random numbers, the first one
- * that of a request without others. */
 /* Sets the ids of a choice: those of the prompt, or of one of several, of which each has the same number of choices. */
 static int read_choice_ids(const struct serve *serve, struct request_line *line, size_t i,
                            struct err *err)
@@ -296,6 +294,8 @@ static int read_choice_ids(const struct serve *serve, struct request_line *line,
                                   : request_ids_of(prompt, ids, err);
 }
 
+/* Makes the choices of a request that has been read; each has its stream of random numbers, the first one
+ * that of a request without others. */
 static int make_choices(const struct serve *serve, struct request_line *line, struct err *err)
 {
     const struct gen_request *gen = &line->request.gen;
