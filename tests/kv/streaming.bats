@@ -42,7 +42,7 @@ some=('sink 4' 'recent 20' '0 0' '1 1' '5 0' '6 0' '6 1')
     jsonl --kv headwise -b 1 --beams 2 >want
     jsonl --kv headwise:ram=1900K,group=1 -b 2 --beams 2 --chunk 20 >got
     equal_files want got
-    score() { bmc-gen -q -m "$(model grimm)" -p "$(seq -s ' ' 1 60)" --score --summary --format json --kv headwise "$@" | jq .mean_logprob; }
+    score() { bmc-gen -q -m "$(model grimm)" -p "$(seq -s ' ' 1 60)" --score --summary --format json --kv headwise --precision f32 "$@" | jq .mean_logprob; }
     sparse=$(score --retrieval-heads list)
     jq -ne --argjson a "$sparse" --argjson b "$(score --retrieval-heads list --attn blas)" --argjson full "$(score)" \
         '($a - $b | fabs) < 1e-4 and ($a - $full | fabs) > 1e-2'
