@@ -1,6 +1,8 @@
 /* Memory pressure: measures what is left, and takes the steps of --kv-pressure. */
 #include "decode/pressure.h"
 
+#include <errno.h>
+
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/file_head.h"
@@ -9,8 +11,6 @@
 #include "decode/loop.h"
 #include "kv/offload/offload.h"
 #include "quant/cache_types.h"
-
-#include <unistd.h>
 
 static const char *const step_names[N_STEPS] = {"offload", PRESSURE_TYPE, "refuse"};
 
@@ -38,14 +38,18 @@ static int parse_steps(struct pressure *p, const char *text, struct err *err)
     return 0;
 }
 
-/* The bytes that the file has; false: none. */
+/* The bytes that the file has; false: none, with errno if it cannot be read, else 0. */
 static bool read_limit(const char *path, size_t *bytes)
 {
     char text[64];
+    errno = 0;
     const size_t len = file_head(path, text, sizeof text - 1);
+    const int reason = len ? 0 : errno;
     text[len] = 0;
     text[strcspn(text, "\n")] = 0;
-    return parse_bytes(text, bytes);
+    const bool is_number = parse_bytes(text, bytes);
+    errno = reason;
+    return is_number;
 }
 
 int pressure_open(struct pressure **out, const struct pressure_options *options, struct err *err)
@@ -58,7 +62,7 @@ int pressure_open(struct pressure **out, const struct pressure_options *options,
     int rc = options->steps ? parse_steps(p, options->steps, err) : 0;
     if (rc == 0 && options->limit && !read_limit(options->limit, &p->limit))
         rc =
-            access(options->limit, R_OK) < 0
+            errno
                 ? err_errno(err, "--kv-pressure-limit %s: cannot open", options->limit)
                 : err_set(err,
                           "--kv-pressure-limit %s: a file with a number of bytes, as 512M, is expected",

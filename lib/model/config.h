@@ -38,6 +38,18 @@ struct pooled_config {
     size_t pair_gap; /* separators between both texts of a pair beyond the one that ends each */
 };
 
+/* The embedding of a token for each layer (embed_ops.c). */
+struct layer_input_config {
+    size_t width; /* of a layer; 0: there is none */
+    size_t vocab; /* rows of its table, of which ids beyond have the first; 0: those of the model */
+};
+
+/* What Gemma 3n has beside its layers (stream_ops.c). */
+struct stream_config {
+    size_t n;           /* AltUp: hidden states per token; 0: one, without AltUp */
+    size_t laurel_rank; /* width of the low-rank residual of attention; 0: none */
+};
+
 enum { MAX_EOS = 8, MAX_FEATURES = 16, MAX_LAYERS = 1024, MAX_STREAMS = 16 };
 
 struct config_keys;
@@ -77,13 +89,11 @@ struct config {
     /* Factors of token embeddings, of what a sublayer adds to x, and of logits; 0 means 1 */
     double embed_scale, residual_scale, logit_scale;
     double attn_in_scale, key_scale, attn_out_scale; /* the same of attention's input, keys, output */
-    size_t layer_input;       /* width of the per-layer embedding (embed_ops.c); 0: none */
-    size_t layer_input_vocab; /* rows of its table, of which ids beyond have the first; 0: vocab */
-    size_t streams;           /* AltUp (stream_ops.c): hidden states per token; 0: one, without AltUp */
-    size_t laurel_rank;       /* width of the low-rank residual of attention (stream_ops.c); 0: none */
-    bool layer_scale;         /* a layer's output is multiplied by a learned factor */
-    bool attn_gate;           /* attention's output is multiplied by the sigmoid of a projection */
-    double attn_scale;        /* factor of attention scores; 0: 1 / sqrt(head_dim) */
+    struct layer_input_config layer_input;
+    struct stream_config stream;
+    bool layer_scale;  /* a layer's output is multiplied by a learned factor */
+    bool attn_gate;    /* attention's output is multiplied by the sigmoid of a projection */
+    double attn_scale; /* factor of attention scores; 0: 1 / sqrt(head_dim) */
     double attn_softcap, logit_softcap; /* 0: none */
     bool attn_sinks; /* softmax has a learned score per head beside those of the positions */
     double clip_qkv; /* limit of |q|, |k| and |v|; 0: none */
@@ -105,7 +115,7 @@ struct config {
 /* Width of the residual stream, or of all streams. */
 static inline size_t config_stream_width(const struct config *c)
 {
-    return size_max(c->streams, 1) * c->hidden;
+    return size_max(c->stream.n, 1) * c->hidden;
 }
 
 /* Elements of Q, as attention reads it, and of K or of V, per token and layer. */

@@ -26,30 +26,30 @@
 
 static struct op_arg layer_inputs_of(struct builder *b)
 {
-    return buffer_of(b, BUFFER_LAYER_INPUTS, b->f->pipeline.n_layers * b->c->layer_input);
+    return buffer_of(b, BUFFER_LAYER_INPUTS, b->f->pipeline.n_layers * b->c->layer_input.width);
 }
 
 static void layer_inputs(struct builder *b)
 {
     const struct config *c = b->c;
-    const size_t layers = b->f->pipeline.n_layers, n = layers * c->layer_input;
+    const size_t layers = b->f->pipeline.n_layers, n = layers * c->layer_input.width;
     const struct op_arg inputs = layer_inputs_of(b);
     const struct op_product product = {.w = weight_of(b, &b->weights->layer_inputs), .y = inputs};
     if (!n)
         return;
     op_linear(b, hidden_of(b, BUFFER_X), &product, 1);
     op_scale(b, inputs, n, 1 / sqrt((double)c->hidden));
-    op_norm_groups(b, inputs, c->layer_input, layers, false, 0, &b->weights->layer_inputs_norm);
+    op_norm_groups(b, inputs, c->layer_input.width, layers, false, 0, &b->weights->layer_inputs_norm);
     append_op(b, OP_FETCH_ADD, inputs, inputs, n)->fetch =
         (struct op_fetch){.table = matrix_of(b, &b->weights->embed_layers),
-                          .from = b->f->pipeline.first_layer * c->layer_input,
-                          .factor = sqrtf((float)c->layer_input)};
+                          .from = b->f->pipeline.first_layer * c->layer_input.width,
+                          .factor = sqrtf((float)c->layer_input.width)};
 }
 
 void add_layer_input(struct builder *b)
 {
     const struct config *c = b->c;
-    const size_t n = c->layer_input;
+    const size_t n = c->layer_input.width;
     const struct op_arg x = hidden_of(b, BUFFER_X);
     if (n) {
         const struct op_arg out = hidden_of(b, BUFFER_H), gate = buffer_of(b, BUFFER_LAYER_GATE, n),
@@ -59,19 +59,19 @@ void add_layer_input(struct builder *b)
         struct op_product product = activated(b);
         product.w = weight_of(b, &b->w->input_gate);
         product.y = gate;
-        if (c->streams) {
+        if (c->stream.n) {
             op_copy(b, out, x, c->hidden);
             struct op *op = append_op(b, OP_SCALE, out, out, c->hidden);
             op->scale.by = vector_of(b, b->w->stream_scale, c->hidden);
             op->scale.columns = true;
         }
-        op_linear(b, c->streams ? out : x, &product, 1);
+        op_linear(b, c->stream.n ? out : x, &product, 1);
         op_gate(b, gate, input, n, EPILOGUE_NONE);
         op_linear(b, gate, &project, 1);
         op_norm(b, out, out, c->hidden, &b->w->input_norm);
-        if (!c->streams)
+        if (!c->stream.n)
             op_add(b, x, out, c->hidden);
-        for (size_t i = 1; i < c->streams; i++)
+        for (size_t i = 1; i < c->stream.n; i++)
             op_add(b, columns(x, i * c->hidden), out, c->hidden);
     }
     if (b->w->scale)

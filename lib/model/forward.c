@@ -280,7 +280,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     if (f->backend->begin(f->pass, &at, err) < 0)
         return -1;
     /* every rank computes the inputs of its layers from embeddings, which x then replaces */
-    if (((pipeline_is_first(&f->pipeline) || f->model->config.layer_input) &&
+    if (((pipeline_is_first(&f->pipeline) || f->model->config.layer_input.width) &&
          run_range(&walk, own ? f->list.draft_own : f->list.embed, step->rows, err) < 0) ||
         receive_x(f, step->rows, err) < 0 || forward_relay_receive(f, &at, err) < 0)
         return -1;

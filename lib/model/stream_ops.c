@@ -48,7 +48,7 @@ static void project_stream(struct builder *b, const struct linear *first, size_t
 void split_streams(struct builder *b)
 {
     const struct op_arg x = hidden_of(b, BUFFER_X);
-    for (size_t i = 1; i < b->c->streams && pipeline_is_first(&b->f->pipeline); i++)
+    for (size_t i = 1; i < b->c->stream.n && pipeline_is_first(&b->f->pipeline); i++)
         project_stream(b, &b->weights->stream_in, i, x, stream_of(b, i), x);
 }
 
@@ -57,22 +57,22 @@ void merge_streams(struct builder *b)
     const struct op_arg x = hidden_of(b, BUFFER_X), h = hidden_of(b, BUFFER_H),
                         sum = hidden_of(b, BUFFER_STREAM_CHANGE);
     const size_t n = b->c->hidden;
-    if (!b->c->streams || !pipeline_is_last(&b->f->pipeline))
+    if (!b->c->stream.n || !pipeline_is_last(&b->f->pipeline))
         return;
     b->phase = PHASE_OTHER;
     op_copy(b, sum, x, n);
-    for (size_t i = 1; i < b->c->streams; i++) {
+    for (size_t i = 1; i < b->c->stream.n; i++) {
         project_stream(b, &b->weights->stream_out, i, stream_of(b, i), h, x);
         op_add(b, sum, h, n);
     }
     op_copy(b, x, sum, n);
-    op_scale(b, x, n, 1 / (double)b->c->streams);
+    op_scale(b, x, n, 1 / (double)b->c->stream.n);
 }
 
 /* out_i += sum of (m(x_0) W)[i][j] in_j */
 static void blend(struct builder *b, const struct linear *w, struct op_arg in, size_t ins)
 {
-    const size_t n = b->c->hidden, streams = b->c->streams;
+    const size_t n = b->c->hidden, streams = b->c->stream.n;
     const struct op_arg x = hidden_of(b, BUFFER_X), h = hidden_of(b, BUFFER_H),
                         routed = buffer_of(b, BUFFER_STREAM_ROUTED, streams),
                         coef = buffer_of(b, BUFFER_STREAM_MIX, streams * ins);
@@ -91,10 +91,10 @@ static void blend(struct builder *b, const struct linear *w, struct op_arg in, s
 void predict_streams(struct builder *b)
 {
     const struct op_arg x = hidden_of(b, BUFFER_X), change = hidden_of(b, BUFFER_STREAM_CHANGE);
-    if (!b->c->streams)
+    if (!b->c->stream.n)
         return;
     b->phase = PHASE_OTHER;
-    blend(b, &b->w->stream_predict, x, b->c->streams);
+    blend(b, &b->w->stream_predict, x, b->c->stream.n);
     op_copy(b, change, x, b->c->hidden);
     op_scale(b, change, b->c->hidden, -1);
 }
@@ -102,22 +102,22 @@ void predict_streams(struct builder *b)
 void correct_streams(struct builder *b)
 {
     const struct op_arg x = hidden_of(b, BUFFER_X), change = hidden_of(b, BUFFER_STREAM_CHANGE);
-    if (!b->c->streams)
+    if (!b->c->stream.n)
         return;
     b->phase = PHASE_OTHER;
     op_add(b, change, x, b->c->hidden);
     blend(b, &b->w->stream_correct, change, 1);
-    for (size_t i = 1; i < b->c->streams; i++)
+    for (size_t i = 1; i < b->c->stream.n; i++)
         op_add(b, stream_of(b, i), change, b->c->hidden);
 }
 
 void laurel(struct builder *b, struct op_arg h)
 {
-    const struct op_arg latent = buffer_of(b, BUFFER_LAUREL_LATENT, b->c->laurel_rank),
+    const struct op_arg latent = buffer_of(b, BUFFER_LAUREL_LATENT, b->c->stream.laurel_rank),
                         out = hidden_of(b, BUFFER_LAUREL);
     const struct op_product left = {.w = weight_of(b, &b->w->laurel_in), .y = latent},
                             right = {.w = weight_of(b, &b->w->laurel_out), .y = out};
-    if (!b->c->laurel_rank)
+    if (!b->c->stream.laurel_rank)
         return;
     b->phase = PHASE_PROJECTION;
     op_linear(b, h, &left, 1);
@@ -129,7 +129,7 @@ void laurel(struct builder *b, struct op_arg h)
 void add_laurel(struct builder *b)
 {
     const struct op_arg x = hidden_of(b, BUFFER_X);
-    if (!b->c->laurel_rank)
+    if (!b->c->stream.laurel_rank)
         return;
     op_add(b, x, hidden_of(b, BUFFER_LAUREL), b->c->hidden);
     op_scale(b, x, b->c->hidden, sqrt(0.5));

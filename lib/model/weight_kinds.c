@@ -13,14 +13,14 @@ size_t config_dim(const struct config *config, enum dim dim)
     switch (dim) {
     case DIM_NONE:
     case DIM_ONE: break;
-    case DIM_LAYER_INPUT: return config->layer_input;
-    case DIM_LAYER_INPUTS: return config->layers * config->layer_input;
+    case DIM_LAYER_INPUT: return config->layer_input.width;
+    case DIM_LAYER_INPUTS: return config->layers * config->layer_input.width;
     case DIM_HIDDEN:
     case DIM_HIDDEN_WHOLE: return config->hidden;
-    case DIM_STREAMS: return config->streams;
-    case DIM_STREAM_PAIRS: return config->streams * config->streams;
-    case DIM_LAUREL: return config->laurel_rank;
-    case DIM_LAYER_VOCAB: return config->layer_input_vocab ? config->layer_input_vocab : config->vocab;
+    case DIM_STREAMS: return config->stream.n;
+    case DIM_STREAM_PAIRS: return config->stream.n * config->stream.n;
+    case DIM_LAUREL: return config->stream.laurel_rank;
+    case DIM_LAYER_VOCAB: return config->layer_input.vocab ? config->layer_input.vocab : config->vocab;
     case DIM_FEATURE: return config_feature_width(config);
     case DIM_EMBED: return config->embed;
     case DIM_Q: return config->heads * config_query_dim(config);
@@ -81,10 +81,10 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(POOLED_NORM, c->pooled.norm)                                                                     \
     X(POOLED_OUT, c->pooled.out > 0)                                                                   \
     X(POOLED_OUT_BIAS, c->pooled.out_bias)                                                             \
-    X(INPUTS, c->layer_input > 0)                                                                      \
-    X(STREAMS, c->streams > 0)                                                                         \
-    X(STREAMED, c->streams > 0)                                                                        \
-    X(LAUREL, c->laurel_rank > 0)                                                                      \
+    X(INPUTS, c->layer_input.width > 0)                                                                      \
+    X(STREAMS, c->stream.n > 0)                                                                         \
+    X(STREAMED, c->stream.n > 0)                                                                        \
+    X(LAUREL, c->stream.laurel_rank > 0)                                                                      \
     X(GAIN, learned)                                                                                   \
     X(BIAS, c->norm == NORM_LAYER && learned && !c->no_norm_bias)                                      \
     X(DRAFT, config_is_draft_head(c))                                                                  \
@@ -309,7 +309,7 @@ bool weight_kind_of_streams(const struct weight_kind *kind) { return kind->needs
 size_t weight_kind_stack(const struct weight_kind *kind, const struct config *config)
 {
     return weight_kind_of_experts(kind)   ? config->moe->experts
-           : weight_kind_of_streams(kind) ? config->streams - 1
+           : weight_kind_of_streams(kind) ? config->stream.n - 1
                                           : 0;
 }
 

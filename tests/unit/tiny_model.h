@@ -74,7 +74,7 @@ static inline void add_sizes(struct config *config, struct config_keys *keys)
     keys->full_kv_heads = 1;
     keys->kv_shared = 2;
     keys->kv_shared_ffn = 20;
-    config->layer_input = 6;
+    config->layer_input.width = 6;
     config->qk_norm = QK_NORM_HEAD;
     config->qk_norm_affine = config->v_norm = keys->v_is_k = config->layer_scale = true;
     config->norm_place = NORM_AROUND;

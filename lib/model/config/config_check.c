@@ -72,8 +72,8 @@ static void reset_inputs(struct config *c, struct config_keys *keys)
         drops |= keys->activation_sparsity.x[i] > 0;
     if (!drops)
         keys->activation_sparsity.n = 0;
-    if (!c->layer_input || c->layer_input_vocab == c->vocab)
-        c->layer_input_vocab = 0;
+    if (!c->layer_input.width || c->layer_input.vocab == c->vocab)
+        c->layer_input.vocab = 0;
 }
 
 /* Checks what depends on shared keys and values. */
@@ -467,10 +467,10 @@ static int check_layers(const struct config *c, const char *name, struct err *er
                        "%s: layers with heads of different sizes need position rope, and rope_scaling "
                        "none or linear",
                        name);
-    if (c->layer_input * c->layers > MAX_WIDTH)
+    if (c->layer_input.width * c->layers > MAX_WIDTH)
         return err_set(err, "%s: %zu inputs of %zu layers are wider than the limit of %d", name,
-                       c->layer_input, c->layers, MAX_WIDTH);
-    if ((differ || c->keys->kv_shared || c->layer_input || c->moe->beside || c->v_norm ||
+                       c->layer_input.width, c->layers, MAX_WIDTH);
+    if ((differ || c->keys->kv_shared || c->layer_input.width || c->moe->beside || c->v_norm ||
          c->keys->v_is_k || c->layer_scale) &&
         (c->latent->kv_rank || config_is_draft_head(c) || config_state_kind(c) != LAYER_FULL ||
          c->block != BLOCK_SEQUENTIAL || c->norm != NORM_RMS || c->mlp->out_scale != 0 ||
@@ -495,16 +495,16 @@ static int check_streams(const struct config *c, const char *name, struct err *e
             "%s: activation_sparsity needs a number for each of the %zu layers and mlp gated, "
             "and excludes experts, gate_scale, bias_mlp and clamped_swiglu; found %zu numbers",
             name, c->layers, sparse);
-    if (c->streams == 1 ||
-        ((c->streams || c->laurel_rank) && (!c->layer_input || c->norm_place != NORM_AROUND ||
-                                            c->no_head || c->layer_scale || c->moe->experts)))
+    if (c->stream.n == 1 || ((c->stream.n || c->stream.laurel_rank) &&
+                             (!c->layer_input.width || c->norm_place != NORM_AROUND || c->no_head ||
+                              c->layer_scale || c->moe->experts)))
         return err_set(err,
                        "%s: streams, which are 0 or at least 2, and a laurel_rank need layer_input and "
                        "norm_place around, and exclude experts, layer_scale and no_head",
                        name);
-    if (c->layer_input_vocab > c->vocab)
+    if (c->layer_input.vocab > c->vocab)
         return err_set(err, "%s: layer_input_vocab, %zu, is above the vocab, %zu", name,
-                       c->layer_input_vocab, c->vocab);
+                       c->layer_input.vocab, c->vocab);
     return 0;
 }
 

@@ -200,7 +200,7 @@ static bool is_own(const struct bound *bound)
         return bound->layer - model->first_layer < model->n_layers;
     const bool embeds = bound->linear == &model->weights.project_in,
                first = embeds || bound->linear == &model->weights.stream_in;
-    return (embeds && model->config.layer_input) ||
+    return (embeds && model->config.layer_input.width) ||
            model->ranks->rank == (first ? 0 : model->ranks->size - 1);
 }
 
@@ -208,7 +208,7 @@ static int drop_other_layers(const struct bound *bound, struct err *err)
 {
     const struct model *model = bound->model;
     const struct mat all = bound->linear->weight;
-    const size_t width = model->config.layer_input;
+    const size_t width = model->config.layer_input.width;
     (void)err;
     if (bound->linear == &model->weights.layer_inputs)
         shard_linear(bound->linear,

@@ -128,10 +128,10 @@ static const struct small {
 static const struct small sizes[] = {
     {"gemma4 with shared keys and values",
      {SIZES(2, .keys.full_head_dim = 24, .keys.kv_shared = 3, .keys.kv_shared_ffn = 136,
-            .config.layer_input = 10)}},
+            .config.layer_input.width = 10)}},
     {"gemma4 with few shared keys and values",
      {SIZES(4, .keys.full_head_dim = 20, .keys.full_kv_heads = 2, .keys.kv_shared = 4,
-            .config.layer_input = 16, .keys.last_full = true, .config.tied_head = true)}},
+            .config.layer_input.width = 16, .keys.last_full = true, .config.tied_head = true)}},
     {"gemma4, dense",
      {SIZES(8, .keys.full_head_dim = 40, .keys.full_kv_heads = 4, .keys.v_is_k = true)}},
     {"gemma4, experts",
@@ -144,7 +144,7 @@ static const struct small sizes[] = {
     {"inputs of layers, projected embeddings",
      {SMALL(40, 16, 4, 4), .config.norm = NORM_RMS, .config.position = POSITION_ROPE,
       .keys.mlp.activation = ACT_SILU, .keys.mlp.kind = MLP_GATED, .config.final_norm = true,
-      .config.layer_input = 12}},
+      .config.layer_input.width = 12}},
 };
 
 /* Layers with state, among which a rank may have no attention layer, or no other. */
