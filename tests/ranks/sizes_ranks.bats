@@ -49,13 +49,13 @@ shape() { # LINE..
     bmc-convert -q --synth ./a.shape --type q8_0 -o streams.bmc
     same streams 2 tensor gen -np 3 --kv segment
     same streams 2 pipeline gen -np 2
-    predicted_bytes streams tensor pipeline
     same shared 2 tensor gen -np 3 --kv segment
     same shared 2 tensor spec --recycle --always --tree 6 -np 2
     same moe 2 tensor gen -np 3
     same moe 2 expert gen -np 2 --cache-type q8
     same shared 2 pipeline gen -np 2
     same moe 3 pipeline gen -np 3 --kv shift
+    predicted_bytes streams tensor pipeline
     predicted_bytes shared tensor pipeline
     predicted_bytes moe tensor pipeline expert
     # The number of ranks is limited by the smaller number of KV heads.
