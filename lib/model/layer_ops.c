@@ -430,6 +430,8 @@ void pooled_operations(struct builder *b)
                                             [POOLED_RELU] = EPILOGUE_RELU};
     const struct config *c = b->c;
     const struct weights *w = b->weights;
+    if (!config_has_pooled_head(c))
+        return;
     struct op_arg x = hidden_of(b, BUFFER_H);
     b->phase = PHASE_HEAD;
     if (c->pooled.dense) {

@@ -54,11 +54,11 @@ void split_streams(struct builder *b)
 
 void merge_streams(struct builder *b)
 {
+    if (!b->c->stream.n || !pipeline_is_last(&b->f->pipeline))
+        return;
     const struct op_arg x = hidden_of(b, BUFFER_X), h = hidden_of(b, BUFFER_H),
                         sum = hidden_of(b, BUFFER_STREAM_CHANGE);
     const size_t n = b->c->hidden;
-    if (!b->c->stream.n || !pipeline_is_last(&b->f->pipeline))
-        return;
     b->phase = PHASE_OTHER;
     op_copy(b, sum, x, n);
     for (size_t i = 1; i < b->c->stream.n; i++) {
@@ -90,9 +90,9 @@ static void blend(struct builder *b, const struct linear *w, struct op_arg in, s
 
 void predict_streams(struct builder *b)
 {
-    const struct op_arg x = hidden_of(b, BUFFER_X), change = hidden_of(b, BUFFER_STREAM_CHANGE);
     if (!b->c->stream.n)
         return;
+    const struct op_arg x = hidden_of(b, BUFFER_X), change = hidden_of(b, BUFFER_STREAM_CHANGE);
     b->phase = PHASE_OTHER;
     blend(b, &b->w->stream_predict, x, b->c->stream.n);
     op_copy(b, change, x, b->c->hidden);
@@ -101,9 +101,9 @@ void predict_streams(struct builder *b)
 
 void correct_streams(struct builder *b)
 {
-    const struct op_arg x = hidden_of(b, BUFFER_X), change = hidden_of(b, BUFFER_STREAM_CHANGE);
     if (!b->c->stream.n)
         return;
+    const struct op_arg x = hidden_of(b, BUFFER_X), change = hidden_of(b, BUFFER_STREAM_CHANGE);
     b->phase = PHASE_OTHER;
     op_add(b, change, x, b->c->hidden);
     blend(b, &b->w->stream_correct, change, 1);
@@ -113,12 +113,12 @@ void correct_streams(struct builder *b)
 
 void laurel(struct builder *b, struct op_arg h)
 {
+    if (!b->c->stream.laurel_rank)
+        return;
     const struct op_arg latent = buffer_of(b, BUFFER_LAUREL_LATENT, b->c->stream.laurel_rank),
                         out = hidden_of(b, BUFFER_LAUREL);
     const struct op_product left = {.w = weight_of(b, &b->w->laurel_in), .y = latent},
                             right = {.w = weight_of(b, &b->w->laurel_out), .y = out};
-    if (!b->c->stream.laurel_rank)
-        return;
     b->phase = PHASE_PROJECTION;
     op_linear(b, h, &left, 1);
     op_linear(b, latent, &right, 1);

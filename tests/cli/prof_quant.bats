@@ -82,7 +82,7 @@ step_bytes() { jq '.rows[] | select(.test == "decode") | .step_bytes' out; }
         bench -p 16 -n 0 "$@"
         jq -r '.rows[].roof_kind' out
     }
-    assert_equal "$(kind --type q4_0)" int8
+    assert_equal "$(kind --type q4_0 --cache-type q8)" int8
     assert_equal "$(kind --type q4_0 --precision f32)" f32
     assert_equal "$(kind --type f32 --cache-type q8)" f32 # int8 concerns attention scores there
     ok bmc-prof roof -r 1 -t 1 --megabytes 1 --format json
