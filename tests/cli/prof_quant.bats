@@ -79,10 +79,11 @@ step_bytes() { jq '.rows[] | select(.test == "decode") | .step_bytes' out; }
 
 @test "prefill with quantised weights is compared with the int8 peak, with --precision f32 with the f32 peak" {
     kind() {
-        bench -p 16 -n 0 "$@"
+        bench -p 256 -n 0 "$@"
         jq -r '.rows[].roof_kind' out
     }
-    assert_equal "$(kind --type q4_0 --cache-type q8)" int8
+    # Reading, measured once, may bound what tiles multiply faster; the f32 peak would be a hundred times too far.
+    assert_regex "$(kind --type q4_0 --cache-type q8)" '^(int8|read)$'
     assert_equal "$(kind --type q4_0 --precision f32)" f32
     assert_equal "$(kind --type f32 --cache-type q8)" f32 # int8 concerns attention scores there
     ok bmc-prof roof -r 1 -t 1 --megabytes 1 --format json
