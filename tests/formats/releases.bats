@@ -120,11 +120,12 @@ converts() {
         sampled 8 || continue
         sed -n 's/^architecture *\([^ ]*\)$/"\1"/p' "$family" >architectures
         name=$(dirname "$(grep -lFf architectures "$FIXTURES"/{families,models,encoders}/*/config.json | head -n 1)")
+        [[ $name != */encoders/* ]] || continue # their prefixes are other ones
         rm -rf m
         cp -rL "$name" m
         edit_safetensors m/model.safetensors '["", "model.", "language_model.model.", "model.language_model.", "language_model."] as $p
-            | to_entries | map(.key |= sub("^(transformer|gpt_neox)\\."; "")) | to_entries
-            | map(.key as $i | .value | if .key | startswith("model.") then .key |= $p[$i % 5] + .[6:] else . end) | from_entries'
+            | to_entries | map(.key |= (sub("^(transformer|gpt_neox)\\."; "") | sub("^language_model\\.model\\.|^model\\.language_model\\."; "model."))) | to_entries
+            | map(.key as $i | .value | if .key | startswith("model.") and (startswith("model.visual.") | not) then .key |= $p[$i % 5] + .[6:] else . end) | from_entries'
         bmc-convert -q "$name" -o want.bmc
         bmc-convert -q m -o a.bmc || fail "$family"
         cmp a.bmc want.bmc || fail "$family"
