@@ -14,8 +14,6 @@ struct command {
 int command_add(struct command *command, struct err *err, const char *format, ...)
     PRINTF_LIKE(3, 4) MUST_USE;
 
-/* Adds the words of a text, with "%t" replaced by the number `t`. */
-int command_add_text(struct command *command, const char *text, size_t t, struct err *err) MUST_USE;
 void command_release(struct command *command);
 
 /* Runs the command with `input_fd`, rewound, as standard input, and appends its standard output to

@@ -123,8 +123,10 @@ int kv_sensitivity_parse(struct kv_sensitivity *s, const char *text, size_t size
                                                         : take_text(s, &conf, shape, model_id, err);
 }
 
-int kv_sensitivity_open(struct kv_sensitivity *s, const char *path, const struct kv_shape *shape,
-                        const struct hash *model_id, struct err *err)
+/* The same of a file. */
+static MUST_USE int kv_sensitivity_open(struct kv_sensitivity *s, const char *path,
+                                        const struct kv_shape *shape, const struct hash *model_id,
+                                        struct err *err)
 {
     struct conf conf;
     return conf_open(&conf, path, err) < 0 ? -1 : take_text(s, &conf, shape, model_id, err);

@@ -34,12 +34,10 @@ struct kv_sensitivity {
     double (*part)[2]; /* [layers] */
 };
 
-/* Reads a text, or a file, for a cache of this shape of the model `model_id`. On error there is nothing to release. */
+/* Reads a text for a cache of this shape of the model `model_id`. On error there is nothing to release. */
 int kv_sensitivity_parse(struct kv_sensitivity *s, const char *text, size_t size, const char *name,
                          const struct kv_shape *shape, const struct hash *model_id,
                          struct err *err) MUST_USE;
-int kv_sensitivity_open(struct kv_sensitivity *s, const char *path, const struct kv_shape *shape,
-                        const struct hash *model_id, struct err *err) MUST_USE;
 void kv_sensitivity_release(struct kv_sensitivity *s);
 
 /* Appends the text of a file. */

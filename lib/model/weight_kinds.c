@@ -292,11 +292,6 @@ static bool needs_met(const struct weight_kind *kind, const struct config *confi
     return met;
 }
 
-bool weight_kind_wanted(const struct weight_kind *kind, const struct config *config)
-{
-    return needs_met(kind, config, NULL);
-}
-
 bool weight_kind_has(const struct weight_kind *kind, const struct config *config, size_t layer)
 {
     return needs_met(kind, config, weight_kind_in_layer(kind) ? &config->plan[layer] : NULL);
@@ -332,15 +327,9 @@ bool weight_kind_stays_wide(const struct weight_kind *kind)
            kind->in == DIM_STREAMS || strncmp(kind->name, "pooled_", strlen("pooled_")) == 0;
 }
 
-enum dtype weight_kind_type(const struct weight_kind *kind, enum dtype type)
-{
-    const bool plain = weight_kind_stays_wide(kind) && dtype_is_quantized(type);
-    return kind->in == DIM_NONE ? DTYPE_F32 : plain ? DTYPE_BF16 : type;
-}
-
 size_t weight_kind_copies(const struct weight_kind *kind, const struct config *config)
 {
-    return !weight_kind_wanted(kind, config) ? 0 : weight_kind_in_layer(kind) ? config->layers : 1;
+    return !needs_met(kind, config, NULL) ? 0 : weight_kind_in_layer(kind) ? config->layers : 1;
 }
 
 void *weight_kind_at(const struct weight_kind *kind, const struct weights *weights, size_t layer)

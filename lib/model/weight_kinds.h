@@ -72,7 +72,6 @@ extern const size_t n_weight_kinds;
 const struct weight_kind *weight_kind_find(const char *name);
 
 bool weight_kind_in_layer(const struct weight_kind *kind);
-bool weight_kind_wanted(const struct weight_kind *kind, const struct config *config);
 
 /* True if a layer of the model has a tensor of this kind; `layer` is ignored for kinds outside
  * layers. */
@@ -95,9 +94,6 @@ size_t weight_kind_shape(const struct weight_kind *kind, const struct config *co
 /* True for weights that are never quantised, unless the user asks for it by name: routers, and dense layers after
  * pooling. */
 bool weight_kind_stays_wide(const struct weight_kind *kind);
-
-/* The type of these weights in a model of matrices of type `type`. */
-enum dtype weight_kind_type(const struct weight_kind *kind, enum dtype type);
 
 /* Number of layers that may have a tensor of a kind, 1 for kinds outside layers; 0 if the model has
  * none. weight_kind_has() tells whether a layer has it. */

@@ -170,8 +170,11 @@ static int predict_peak(const struct run *run, const struct kv_spec *spec, const
     return 0;
 }
 
-int run_memory(const struct run *run, const struct kv_spec *spec, const struct test *what,
-               size_t budget, size_t most, struct memory_result *r, struct err *err)
+/* Predicts KV cache memory for the whole case, and how many prompts fit in `budget` bytes; then
+ * fills a real cache with as much of the case as `most` bytes hold. */
+static MUST_USE int run_memory(const struct run *run, const struct kv_spec *spec,
+                               const struct test *what, size_t budget, size_t most,
+                               struct memory_result *r, struct err *err)
 {
     struct kv *kv;
     struct kv_spec limited = *spec;

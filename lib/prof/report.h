@@ -113,15 +113,10 @@ struct memory_result {
     /* prompts that fit into `budget` and the policy's own limit; SIZE_MAX: no limit */
     size_t fits;
     bool impossible; /* a single prompt exceeds the policy's own limit */
-    /* 0: nothing ran: one layer of one prompt exceeds `most` of run_memory(), or `impossible` */
+    /* 0: nothing ran: one layer of one prompt exceeds `most` bytes, or `impossible` */
     size_t run_layers;
     size_t run_batch, run_bytes, arithmetic_bytes;
 };
-
-/* Predicts KV cache memory for the whole case, and how many prompts fit in `budget` bytes; then
- * fills a real cache with as much of the case as `most` bytes hold. */
-int run_memory(const struct run *run, const struct kv_spec *spec, const struct test *what,
-               size_t budget, size_t most, struct memory_result *result, struct err *err) MUST_USE;
 
 /* ---- the runner ---- */
 
@@ -253,7 +248,7 @@ void memory_equations(struct contender contender[MEMORY_EQUATIONS], const struct
 
 struct memory_job {
     const struct report *report;
-    size_t budget, run_bytes; /* as of run_memory() */
+    size_t budget, run_bytes; /* limits: of prompts that are counted, and of the cache that is filled */
     struct weight_bytes weights;
     struct op_counts counts;
     size_t embed_bytes; /* of the weights, an untied input embedding, of which a run reads some rows */

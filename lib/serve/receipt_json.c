@@ -22,7 +22,7 @@ json_t *receipt_ids(const struct ids *ids, struct err *err)
     return json_or_null(list, rc, err);
 }
 
-struct receipt_settings receipt_settings_of(const struct session *session)
+static struct receipt_settings receipt_settings_of(const struct session *session)
 {
     const struct session_options *o = session_options(session);
     struct receipt_settings s = {.context = o->context};

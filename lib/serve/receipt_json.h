@@ -15,8 +15,6 @@ json_t *receipt_ids(const struct ids *ids, struct err *err);
 /* Members that name model, settings and request. NULL: error. */
 json_t *receipt_head(const struct serve *serve, const struct gen_request *request, struct err *err);
 
-struct receipt_settings receipt_settings_of(const struct session *session);
-
 /* Reads a receipt into the request to replay: line->choice->gen, whose tokens are to be line->expected. For
  * line_queue.prepare(). */
 int receipt_read(struct line_queue *queue, struct request_line *line, const struct serve_input *input,

@@ -344,6 +344,20 @@ END
     done
 }
 
+@test "functions that one file uses alone are static" {
+    # Of the public interface, programs; of protobuf's generated code, nobody: those may be used by no other object.
+    local defined='NF >= 2 && $3 ~ /^[TDBR]$/ { home[$2] = $1 } $3 == "U" { used[$2] }
+        END { for (name in home) if (!(name in used)) print name, home[name] }'
+    alone=$(nm -A -P "$BMC_BUILD"/libcore.a "$BMC_BUILD"/libcmd.a $(find "$BMC_BUILD"/{cmd,tests,bench,lib/prof} -name '*.o') |
+        awk "$defined" | grep 'lib[a-z]*\.a\|/lib/prof/' | grep -v '^bmc_\|^spm__' | cut -d ' ' -f 1)
+    found=
+    for name in $alone; do
+        # Test programs are linked without an object of their own.
+        grep -rqw "$name" tests --include='*.[ch]' || found+=" $name"
+    done
+    assert_none "used by no other file" "$found"
+}
+
 @test "options that the library renames in sentences are still in sentences of its modules" {
     local options option
     mapfile -t options < <(sed -nE 's/^    \{"(-[a-z-]+)", .*/\1/p' "$ROOT/lib/api/api_names.c")

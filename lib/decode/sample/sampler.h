@@ -101,9 +101,3 @@ size_t top_allowed(const float *logits, size_t n, size_t k, const uint64_t *allo
 
 /* log_sum_exp() over the tokens of a mask, or all if it is NULL; -INFINITY if there are none. */
 double log_sum_exp_allowed(const float *logits, size_t n, const uint64_t *allowed);
-
-/* ---- the steps: each leaves out candidates, which are sorted, or changes the temperature ---- */
-
-#define SAMPLER_STEP(NAME, function, ...) void sampler_##function(struct sampler *sampler);
-SAMPLER_LIST(SAMPLER_STEP)
-#undef SAMPLER_STEP

@@ -28,7 +28,7 @@ static double sampler_entropy(const struct sampler *s)
 }
 
 /* Keeps candidates whose logit is at most n standard deviations below the best (Tang and others, 2024). */
-void sampler_top_n_sigma(struct sampler *s)
+static void sampler_top_n_sigma(struct sampler *s)
 {
     double mean = 0, square = 0;
     if (s->options.top_n_sigma <= 0)
@@ -43,14 +43,14 @@ void sampler_top_n_sigma(struct sampler *s)
         s->n--;
 }
 
-void sampler_top_k(struct sampler *s)
+static void sampler_top_k(struct sampler *s)
 {
     if (s->options.top_k)
         s->n = size_min(s->n, s->options.top_k);
 }
 
 /* Keeps the smallest set of most likely candidates whose probabilities add up to top_p. */
-void sampler_top_p(struct sampler *s)
+static void sampler_top_p(struct sampler *s)
 {
     double sum = 0;
     if (s->options.top_p >= 1)
@@ -66,7 +66,7 @@ void sampler_top_p(struct sampler *s)
 }
 
 /* Keeps candidates at least min_p times as likely as the best. */
-void sampler_min_p(struct sampler *s)
+static void sampler_min_p(struct sampler *s)
 {
     if (s->options.min_p <= 0)
         return;
@@ -79,7 +79,7 @@ void sampler_min_p(struct sampler *s)
 
 /* The most typical candidates of a sorted list are a range around the entropy: [*from, *to). Keeps the
  * shortest one whose probabilities exceed typical_p (Meister and others, 2023). */
-void sampler_typical(struct sampler *s)
+static void sampler_typical(struct sampler *s)
 {
     struct candidate *c = s->candidate;
     if (s->options.typical_p <= 0 || s->options.typical_p >= 1)
@@ -100,7 +100,7 @@ void sampler_typical(struct sampler *s)
 }
 
 /* With some probability leaves out all candidates above the threshold but the least likely of them. */
-void sampler_xtc(struct sampler *s)
+static void sampler_xtc(struct sampler *s)
 {
     size_t above = 0;
     if (s->options.xtc_probability <= 0 || s->options.xtc_threshold > 0.5 ||
@@ -116,7 +116,7 @@ void sampler_xtc(struct sampler *s)
 }
 
 /* Penalises repetitions among the candidates, unless all logits were penalised before. */
-void sampler_dry(struct sampler *s)
+static void sampler_dry(struct sampler *s)
 {
     if (!dry_is_on(&s->options) || dry_leads(&s->options))
         return;
@@ -128,7 +128,7 @@ void sampler_dry(struct sampler *s)
 static double surprise(double p) { return repro_log(p) * -0x1.71547652b82fep+0; }
 
 /* Keeps candidates whose surprise, in bits, is at most the limit (Basu and others, 2021). */
-void sampler_mirostat(struct sampler *s)
+static void sampler_mirostat(struct sampler *s)
 {
     if (!s->options.mirostat)
         return;
@@ -154,7 +154,7 @@ double sampler_mirostat_next(const struct sampler *s, uint32_t id)
 }
 
 /* Sets the temperature, a dynamic one by the entropy of the candidates relative to the highest one. */
-void sampler_temperature(struct sampler *s)
+static void sampler_temperature(struct sampler *s)
 {
     const struct sampler_options *o = &s->options;
     double temp = o->temp;

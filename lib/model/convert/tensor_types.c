@@ -16,8 +16,6 @@ static const enum dtype importable_types[] = {
 /* The first types, which are no mixtures. */
 enum { PLAIN = 5 };
 
-enum dtype importable_type(size_t i) { return importable_types[i]; }
-
 const char *importable_type_name(size_t i)
 {
     if (i >= ARRAY_LEN(importable_types))

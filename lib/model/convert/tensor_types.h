@@ -13,9 +13,8 @@ struct tensor_types {
     size_t n_tensor_types;
 };
 
-/* The i-th type that tensors can be converted to, and its name; the first is DTYPE_COUNT,
- * "auto". The name is NULL after the last. */
-enum dtype importable_type(size_t i);
+/* The name of the i-th type that tensors can be converted to, the first being "auto"; NULL after the
+ * last. */
 const char *importable_type_name(size_t i);
 
 /* The i-th choice of types for a whole model: an importable type, or a mixture of several such as

@@ -593,7 +593,8 @@ struct jinja_table jinja_method_table(enum jv_kind kind)
     return tables[kind];
 }
 
-const struct jinja_builtin *jinja_method(enum jv_kind kind, const struct js *name)
+/* The method of that name that values of a kind have, or NULL; one whose `call` is NULL may not be used. */
+static const struct jinja_builtin *jinja_method(enum jv_kind kind, const struct js *name)
 {
     return jinja_builtin_find(jinja_method_table(kind), name);
 }

@@ -63,9 +63,6 @@ const struct js *js_replace(struct jinja_state *j, const struct js *s, const str
 /* The methods that values of a kind have. */
 struct jinja_table jinja_method_table(enum jv_kind kind);
 
-/* The method of that name that values of a kind have, or NULL; one whose `call` is NULL may not be used. */
-const struct jinja_builtin *jinja_method(enum jv_kind kind, const struct js *name);
-
 /* value.name: a method or attribute, else the item of a dict, else undefined. */
 struct jv jv_attribute(struct jinja_state *j, struct jv value, const struct js *name);
 
