@@ -49,8 +49,8 @@ struct cl_product_args {
     struct cl_matrix w;
     cl_address bias, x, y, gate, tile, in_row, weight, choice;
     cl_number x_stride, y_stride, gate_stride, weight_stride;
-    cl_number rows, add, raw,
-        act; /* raw: y gets sums and bias only, of a gate that a later product reads */
+    cl_number rows, add, whole;
+    cl_number raw, act; /* raw: y gets sums and bias only, of a gate that a later product reads */
     float limit, alpha, gate_scale;
 };
 
@@ -105,8 +105,9 @@ struct cl_route_args {
 #define CL_Q8_TURN 4 /* the same of rotated rows */
 
 #define CL_ATTEND_BLOCK                                                                                \
-    256                 /* positions whose scores are added up by one work-group, from position 0 on */
-#define CL_LANES     64 /* work-items of a group, but of products */
-#define CL_TILE_ROWS 8  /* rows of a product that a work-item computes */
+    256                /* positions whose scores are added up by one work-group, from position 0 on */
+#define CL_LANES    64 /* work-items of a group, but of products */
+#define CL_FEW_ROWS 8  /* rows of product_few */
+#define CL_BLOCK    64 /* rows and outputs of product_block */
 
 #endif

@@ -13,6 +13,13 @@ static void add_codebook(char *text, size_t size, enum codebook codebook)
                                  i ? "," : " -DCODEBOOK_VALUES=", quant_codebooks[codebook][i]);
 }
 
+/* Slices of the inputs of a product (linear.cl): work-items of product_one and product_few have one each. */
+static size_t slices(void)
+{
+    enum { MOST = 16 };
+    return size_min(MOST, cl_limits()->group_items / PACK_OUT);
+}
+
 int cl_weights_open(struct cl_pass *pass, enum dtype type, struct err *err)
 {
     struct cl_weights *w = &pass->weights[type];
@@ -30,15 +37,15 @@ int cl_weights_open(struct cl_pass *pass, enum dtype type, struct err *err)
     snprintf(options, sizeof options,
              "-DELEMENT=%zu -DBF16=%d -DBITS=%u -DZERO=%u -DCODEBOOK=%d -DMAIN=%u -DMIN=%u -DD=%u "
              "-DDMIN=%u -DEVERY_MAIN=%u -DEVERY_MIN=%u -DEVERY_D=%u -DEVERY_DMIN=%u -DOFFSET=%d "
-             "-DPOWER=%d -DPAIRED=%d -DE4M3=%d -DZEROS=%d -DSIGNED=%d -DSLICES=%d",
+             "-DPOWER=%d -DPAIRED=%d -DE4M3=%d -DZEROS=%d -DSIGNED=%d -DSLICES=%zu",
              dtype_size(type), type == DTYPE_BF16, q->bits, q->zero_point, q->codebook, s[0].bytes,
              s[1].bytes, s[2].bytes, s[3].bytes, s[0].every, s[1].every, s[2].every, s[3].every,
-             q->offset, q->power, q->paired, q->e4m3, q->zeros, q->zero_point != 0,
-             cl_limits()->is_cpu ? 4 : 16);
+             q->offset, q->power, q->paired, q->e4m3, q->zeros, q->zero_point != 0, slices());
     if (q->codebook)
         add_codebook(options, sizeof options, q->codebook);
     return cl_kernel_open(&w->one, "linear.cl", "product_one", options, err) < 0 ||
-                   cl_kernel_open(&w->tile, "linear.cl", "product_tile", options, err) < 0 ||
+                   cl_kernel_open(&w->few, "linear.cl", "product_few", options, err) < 0 ||
+                   cl_kernel_open(&w->block, "linear.cl", "product_block", options, err) < 0 ||
                    cl_kernel_open(&w->fetch, "linear.cl", "fetch_rows", options, err) < 0
                ? -1
                : 0;
@@ -61,22 +68,32 @@ static struct cl_matrix matrix_of(const struct op_matrix *m)
 
 /* ---- products ---- */
 
-/* Starts a product over `groups` groups of rows: with tile lists, tiles of up to `each` rows. */
-static void launch_product(const struct cl_pass *pass, enum dtype type,
-                           const struct cl_product_args *args, size_t tiles, bool one)
+/* Rows of the tiles of a product of `rows` rows of a matrix: 1, CL_FEW_ROWS or CL_BLOCK. Sums do not depend on it. */
+static size_t tile_rows(size_t rows)
 {
-    const struct cl_weights *w = &pass->weights[type];
-    const size_t slices = cl_limits()->is_cpu ? 4 : 16;
-    cl_launch(one ? w->one : w->tile, args, sizeof *args,
-              (size_t[]){div_up(args->w.out, PACK_OUT), tiles, 1}, (size_t[]){PACK_OUT, slices, 1});
+    enum { FEW_TILES = 4 };
+    return rows < 2 ? 1 : rows <= FEW_TILES * CL_FEW_ROWS ? CL_FEW_ROWS : CL_BLOCK;
 }
 
-static size_t tiles_of(size_t rows, bool one) { return one ? rows : div_up(rows, CL_TILE_ROWS); }
+/* Starts a product over tiles of up to `each` rows. */
+static void launch_product(const struct cl_pass *pass, enum dtype type, struct cl_product_args *args,
+                           size_t tiles, size_t each)
+{
+    const struct cl_weights *w = &pass->weights[type];
+    const bool block = each == CL_BLOCK;
+    args->whole = args->x % 16 == 0 && args->x_stride % 4 == 0;
+    cl_launch(block       ? w->block
+              : each == 1 ? w->one
+                          : w->few,
+              args, sizeof *args,
+              (size_t[]){div_up(args->w.out, block ? CL_BLOCK : PACK_OUT), tiles, 1},
+              block ? (size_t[]){CL_BLOCK / 8, CL_BLOCK / 4, 1} : (size_t[]){PACK_OUT, slices(), 1});
+}
 
 static void run_product(struct cl_pass *pass, const struct op_product *p, const struct op *op,
                         const struct op_step *step, struct row_range rows)
 {
-    const bool one = rows.n < 2;
+    const size_t each = tile_rows(rows.n), tiles = div_up(rows.n, each);
     struct cl_product_args args = {.w = matrix_of(&p->w.matrix),
                                    .bias = p->w.bias.device_address,
                                    .x = cl_row(step, op->in, rows.first),
@@ -97,9 +114,9 @@ static void run_product(struct cl_pass *pass, const struct op_product *p, const 
         gate.y_stride = args.gate_stride = (cl_number)p->gate.matrix.out;
         gate.raw = 1;
         gate.add = 0;
-        launch_product(pass, p->gate.matrix.dtype, &gate, tiles_of(rows.n, one), one);
+        launch_product(pass, p->gate.matrix.dtype, &gate, tiles, each);
     }
-    launch_product(pass, p->w.matrix.dtype, &args, tiles_of(rows.n, one), one);
+    launch_product(pass, p->w.matrix.dtype, &args, tiles, each);
 }
 
 int cl_run_linear(struct cl_pass *pass, const struct op *op, const struct op_step *step,
@@ -175,13 +192,13 @@ static size_t list_tiles(const struct op_groups *g, const struct op_weight *w,
 
 static void launch_groups(struct cl_pass *pass, const struct op_groups *g, const struct op_weight *w,
                           const struct device_addr *data, struct cl_product_args *args,
-                          struct cl_tile *tile, bool one)
+                          struct cl_tile *tile, size_t each)
 {
-    const size_t n = list_tiles(g, w, data, one ? 1 : CL_TILE_ROWS, tile), bytes = n * sizeof *tile;
+    const size_t n = list_tiles(g, w, data, each, tile), bytes = n * sizeof *tile;
     args->w = matrix_of(&w->matrix);
     args->tile = cl_stage(tile, bytes);
     if (args->tile)
-        launch_product(pass, w->matrix.dtype, args, n, one);
+        launch_product(pass, w->matrix.dtype, args, n, each);
 }
 
 void cl_run_groups(struct cl_pass *pass, const struct op_groups *g, const struct op_step *step)
@@ -217,9 +234,9 @@ void cl_run_groups(struct cl_pass *pass, const struct op_groups *g, const struct
         gate.y = args.gate = pass->gates;
         gate.y_stride = args.gate_stride = (cl_number)p->gate.matrix.out;
         gate.raw = 1;
-        launch_groups(pass, g, &p->gate, g->gate_data, &gate, tile, most < 2);
+        launch_groups(pass, g, &p->gate, g->gate_data, &gate, tile, tile_rows(most));
     }
-    launch_groups(pass, g, &p->w, g->data, &args, tile, most < 2);
+    launch_groups(pass, g, &p->w, g->data, &args, tile, tile_rows(most));
 }
 
 int cl_run_route(struct cl_pass *pass, const struct op *op, const struct op_step *step,

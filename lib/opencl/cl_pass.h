@@ -6,7 +6,7 @@
 
 /* The kernels for weights of one type. */
 struct cl_weights {
-    struct cl_kernel *one, *tile, *fetch;
+    struct cl_kernel *one, *few, *block, *fetch;
 };
 
 /* A copy on the device of an array of the step, until room begins anew or the pass ends. */

@@ -108,7 +108,8 @@ traced() { # PROGRAM ARGUMENT..
 }
 
 @test "on OpenCL, quantised weights have the ids of the CPU, and logits that do not depend on the chunk" {
-    local types=(q4_k) prompt="The wolf came to the door of the house" file
+    local types=(q4_k) prompt="The wolf came to the door of the house, and the king" file
+    prompt="$prompt, ${prompt,}, ${prompt,}, ${prompt,} said" # more rows than one work-group has of a product
     [ "$BMC_FULL" != 1 ] || types=(f32 f16 bf16 q8_0 q8_channel q4_0 q4_1 q4_k q5_0 q5_k q6_k q3_k q2_k iq4_nl iq4_xs mxfp4)
     for type in "${types[@]}"; do
         file=$BMC_BUILD/models/opencl-$type.bmc
@@ -124,6 +125,14 @@ traced() { # PROGRAM ARGUMENT..
     run --separate-stderr "$BMC_BUILD/tests/opencl_device" --types
     [ "$status" -eq 0 ] || fail "$output"
     [[ $output =~ ^([0-9]+)' checks, 0 failed'$ && ${BASH_REMATCH[1]} -ge 22 ]] || fail "$output"
+}
+
+@test "on OpenCL, the bits of products do not depend on the number of rows, whose kernels differ" {
+    local types=(bf16 q4_k)
+    [ "$BMC_FULL" != 1 ] || types=()
+    run --separate-stderr "$BMC_BUILD/tests/opencl_device" --products "${types[@]}"
+    [ "$status" -eq 0 ] || fail "$output"
+    [[ $output =~ ^([0-9]+)' checks, 0 failed'$ && ${BASH_REMATCH[1]} -ge 24 ]] || fail "$output"
 }
 
 @test "what the backend opencl lacks is refused by name" {

@@ -5,6 +5,8 @@
  *   opencl_device CACHE TYPE MODEL..   CACHE: folder of programs; TYPE: of the KV cache
  *   opencl_device --info               names the device
  *   opencl_device --types              weights of every type, of random bytes, are dequantised as on the CPU
+ *   opencl_device --products [TYPE..]  the bits of a product of many rows are those of one and of few rows, with weights of
+ *                                      these types, or of all
  *
  * Status 77: there is no device. */
 #include "opencl/cl_pass.h"
@@ -110,6 +112,123 @@ static void check_type(enum dtype type)
     free(data);
 }
 
+/* ---- products ---- */
+
+enum { P_OUT = 70, P_IN = 544, P_ROWS = 70, P_STRIDE = P_IN + 1 };
+
+struct product_case {
+    struct cl_pass pass;
+    struct op_product product;
+    struct op op;
+    struct device_addr buffer[2]; /* x, y */
+    float x[P_ROWS * P_STRIDE], y[P_ROWS * P_OUT], again[P_ROWS * P_OUT];
+};
+
+/* Computes all rows, up to `each` at a time. */
+static void multiply(struct product_case *c, size_t each, float *y)
+{
+    struct err err;
+    const struct op_step step = {.buffer = c->buffer, .rows = P_ROWS};
+    for (size_t at = 0; at < P_ROWS; at += each)
+        if (cl_run_linear(&c->pass, &c->op, &step, (struct row_range){at, size_min(each, P_ROWS - at)},
+                          &err) < 0)
+            fail_with(&err);
+    cl_memory.read(y, c->buffer[1], sizeof c->y);
+    if (cl_failed(&err) < 0)
+        fail_with(&err);
+}
+
+/* Largest error of the first and last rows, relative to the sum of magnitudes. */
+static double product_error(const struct product_case *c, const struct mat *w, size_t column)
+{
+    static float row[P_IN];
+    double worst = 0;
+    for (size_t o = 0; o < P_OUT; o++) {
+        mat_fetch_row(row, w, o);
+        for (size_t r = 0; r < P_ROWS; r += P_ROWS - 1) {
+            double sum = 0, all = 0;
+            for (size_t k = 0; k < w->in; k++) {
+                const double term = (double)c->x[r * c->op.in.stride + column + k] * (double)row[k];
+                sum += term;
+                all += fabs(term);
+            }
+            worst = fmax(worst, fabs(sum - (double)c->y[r * P_OUT + o]) / all);
+        }
+    }
+    return worst;
+}
+
+/* Inputs of rows that are vectors of 16 bytes, and of others. */
+static void check_product(struct product_case *c, const struct mat *w, const char *name)
+{
+    for (size_t column = 0; column < 2; column++) {
+        c->op.in = (struct op_arg){0, column, P_IN + column};
+        multiply(c, P_ROWS, c->y);
+        for (size_t each = 1; each < P_ROWS; each = each == 1 ? 8 : 4 * each + 1) {
+            multiply(c, each, c->again);
+            check(memcmp(c->y, c->again, sizeof c->y) == 0, "%s: %zu rows at a time: other bits", name,
+                  each);
+        }
+        const double error = product_error(c, w, column);
+        check(error < 1e-6, "%s: products are wrong by %g", name, error);
+    }
+}
+
+static void check_products(enum dtype type, enum layout layout)
+{
+    static struct product_case c;
+    static float value[80 * P_IN];
+    struct err err;
+    const size_t in = dtype_is_quantized(type) ? P_IN : P_IN - 3,
+                 stride = dtype_is_quantized(type) ? P_IN : in,
+                 bytes = layout_bytes(layout, type, P_OUT, in),
+                 row_bytes = dtype_row_bytes(type, stride), block_bytes = pack_block_bytes(type, P_IN);
+    unsigned char *rows = calloc(80, row_bytes), *data = calloc(1, bytes);
+    uint32_t random = 1;
+    for (size_t i = 0; i < ARRAY_LEN(value); i++)
+        value[i] = (float)(int32_t)(random = random * 1664525 + 1013904223) * 0x1p-31f;
+    memcpy(c.x, value, sizeof c.x);
+    for (size_t o = 0; o < P_OUT; o++)
+        dtype_from_f32(rows + o * row_bytes, type, value + o * P_IN, stride);
+    if (layout == LAYOUT_ROWS)
+        memcpy(data, rows, bytes);
+    for (size_t at = 0; layout == LAYOUT_PACKED && at < P_OUT; at += PACK_OUT)
+        pack_rows(data + at / PACK_OUT * block_bytes, P_IN, rows + at * row_bytes, stride,
+                  size_min(PACK_OUT, P_OUT - at), in, type);
+    const struct mat w = {type, layout, P_OUT, in, layout_in(layout, in), data};
+    const struct device_addr at = cl_memory.adopt(data, bytes);
+    c.pass = (struct cl_pass){0};
+    c.product =
+        (struct op_product){.w.matrix = {type, layout, P_OUT, in, w.in_padded, at}, .y = {1, 0, P_OUT}};
+    c.op = (struct op){.kind = OP_LINEAR, .linear = {1, &c.product}};
+    c.buffer[0] = cl_memory.adopt(c.x, sizeof c.x);
+    c.buffer[1] = cl_memory.alloc(VM_MALLOC, sizeof c.y);
+    if (cl_weights_open(&c.pass, type, &err) < 0)
+        fail_with(&err);
+    check_product(&c, &w, dtype_name(type));
+    cl_memory.disown(at, bytes);
+    cl_memory.disown(c.buffer[0], sizeof c.x);
+    cl_memory.free(VM_MALLOC, c.buffer[1], sizeof c.y);
+    free(rows);
+    free(data);
+}
+
+/* Products with weights of the types that are named, or of all. */
+static int check_all_products(char **name, int n)
+{
+    for (enum dtype type = 0; type < DTYPE_COUNT; type++) {
+        bool named = !n;
+        for (int i = 0; i < n; i++)
+            named = named || strcmp(name[i], dtype_name(type)) == 0;
+        if (!named || quant_has_grid(type) || quant_types[type].ternary)
+            continue;
+        check_products(type, LAYOUT_PACKED);
+        if (!dtype_is_quantized(type))
+            check_products(type, LAYOUT_ROWS);
+    }
+    return check_result();
+}
+
 /* A kernel from a folder of programs: compiled once, found by another name for the same text, compiled again where the file
  * is damaged. */
 static void check_programs(const char *folder)
@@ -151,11 +270,12 @@ int main(int argc, char **argv)
     struct cache_types types;
     const char *scales;
     const bool info = argc == 2 && strcmp(argv[1], "--info") == 0,
-               all_types = argc == 2 && strcmp(argv[1], "--types") == 0;
-    if (argc < 4 && !info && !all_types)
+               all_types = argc == 2 && strcmp(argv[1], "--types") == 0,
+               products = argc >= 2 && strcmp(argv[1], "--products") == 0;
+    if (argc < 4 && !info && !all_types && !products)
         return 2;
     kernels_setup();
-    const struct backend *device = backend_find("opencl", argc == 2 ? NULL : argv[1], &err);
+    const struct backend *device = backend_find("opencl", argc == 2 || products ? NULL : argv[1], &err);
     if (!device) {
         printf("skipped: %s\n", err.text);
         return 77;
@@ -170,6 +290,8 @@ int main(int argc, char **argv)
             check_type(type);
     if (all_types)
         return check_result();
+    if (products)
+        return check_all_products(argv + 2, argc - 2);
     check_programs(argv[1]);
     check_memory();
     if (cache_types_parse(&types, argv[2], &scales, &err) < 0)
