@@ -270,7 +270,7 @@ static int load_with_state(struct prefix_store *s, struct session *session, size
             return -1;
         chain->state = at;
         const bool all = session_length(session, seq) == at;
-        if (all && kv_state_load(session_kv(session), seq, s->state + 1, err) == 0)
+        if (all && kv_state_load(session_kv(session), seq, at, s->state + 1, err) == 0)
             return 0;
         session_clear(session, seq);
         if (all)

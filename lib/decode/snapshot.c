@@ -51,7 +51,7 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
     const struct kv_shape shape = config_kv_shape(c, 1, &types);
     const struct state_shape state = config_state_shape(c);
     const struct hash own = model_entries_id(model, NULL);
-    if (hash_equal(&head->model_id, &own) &&
+    if (hash_equal(&head->model_id, &own) && head->version != KVFILE_VERSION_STATES &&
         (head->version == KVFILE_VERSION_SCALED) != (model->key_gains != NULL))
         return err_set(err,
                        "%s: snapshot version %u has the keys of this model with other scales than this "
@@ -216,10 +216,24 @@ size_t snapshot_tokens_of_rows(const struct session *session, const struct snaps
     if (!snapshot->file.head->state_bytes)
         return loaded;
     size_t best = 0; /* the last state that is not behind them */
-    for (size_t i = 0; i < KVFILE_STATES; i++)
-        if (seq->state_at[i] <= loaded)
-            best = (size_t)seq->state_at[i];
+    for (size_t i = 0; i < kvfile_states(&snapshot->file, index); i++)
+        if (kvfile_state_at(&snapshot->file, index, i) <= loaded)
+            best = kvfile_state_at(&snapshot->file, index, i);
     return best > first ? best : 0;
+}
+
+/* Loads the state of a sequence of the snapshot after `tokens` tokens, and those before that the session may keep. */
+static int load_states(struct session *session, size_t seq, const struct kvfile *file, size_t index,
+                       size_t tokens, struct err *err)
+{
+    const bool all = session_options(session)->kept_states > 0;
+    int rc = 0;
+    for (size_t i = 0; i < kvfile_states(file, index) && rc == 0; i++) {
+        const size_t at = kvfile_state_at(file, index, i);
+        if (at && (all ? at <= tokens : at == tokens))
+            rc = kv_state_load(session_kv(session), seq, at, kvfile_state(file, index, i), err);
+    }
+    return rc;
 }
 
 int snapshot_load(struct session *session, size_t seq, const struct snapshot *snapshot, size_t index,
@@ -255,7 +269,7 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
     if (layers)
         session_hold_mapping(session, seq, mapped, at);
     if (rc == 0 && file->head->state_bytes &&
-        (rc = kv_state_load(session_kv(session), seq, kvfile_state(file, index, tokens), err)) < 0)
+        (rc = load_states(session, seq, file, index, tokens, err)) < 0)
         session_clear(session, seq);
     return rc < 0 ? err_prefix(err, "%s", snapshot->path) : 0;
 }
@@ -296,7 +310,7 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
                  : err_no_memory(err, "%zu layers", kv->shape.layers);
 }
 
-/* The argument of read_rows(): the cache sequence to read KV entries from. */
+/* The argument of read_rows() and read_state(): the cache sequence to read from. */
 struct snapshot_reader {
     struct kv *kv;
     size_t seq;
@@ -308,30 +322,18 @@ static int read_rows(void *arg, size_t layer, bool v, size_t head, void *rows, s
     return kv_read(reading->kv, reading->seq, layer, v, head, rows, err);
 }
 
+static void read_state(void *arg, size_t tokens, void *state)
+{
+    const struct snapshot_reader *reading = arg;
+    kv_state_read(reading->kv, reading->seq, tokens, state);
+}
+
 /* Number of KV entries to reserve for a sequence in the file: at least one more than it has, so
  * that the first token after loading needs no reallocation; at most a quarter more; whole tiles. */
 static size_t choose_cap(const struct kv *kv, size_t seq)
 {
     const size_t n = kv_seq_info(kv, seq).n;
     return round_up(size_max(n + 1, size_min(kv_storage_rows(kv, seq), n + n / 4)), TILE_ROWS);
-}
-
-/* Reads the states to be saved, the last ones, unused places being first, to *buffer, which the caller frees. */
-static int add_states(struct kvwriter_seq *out, const struct kv *kv, size_t seq, char **buffer,
-                      struct err *err)
-{
-    size_t at[KVFILE_STATES];
-    const size_t n = kv_state_positions(kv, seq, at, KVFILE_STATES), unused = KVFILE_STATES - n,
-                 bytes = kv_state_bytes(kv);
-    *buffer = mem_alloc(KVFILE_STATES, size_max(bytes, 1));
-    if (!*buffer)
-        return err_no_memory(err, "%zu recurrent states", n);
-    for (size_t i = 0; i < n; i++) {
-        kv_state_read(kv, seq, at[i], *buffer + i * bytes);
-        out->entry.state_at[unused + i] = at[i];
-        out->state[unused + i] = *buffer + i * bytes;
-    }
-    return 0;
 }
 
 int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
@@ -353,6 +355,11 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
                        kv_position(session_kv(session), seq), kv_setup(session_kv(session))->window,
                        kv_setup(session_kv(session))->sinks);
     struct snapshot_reader reading = {session_kv(session), seq};
+    const size_t n_states = kv_state_positions(session_kv(session), seq, NULL);
+    AUTO(free_auto) size_t *state_at = mem_alloc(n_states + 1, sizeof *state_at);
+    if (!state_at)
+        return err_no_memory(err, "%zu recurrent states", n_states);
+    kv_state_positions(session_kv(session), seq, state_at);
     assert(rows.n && rows.first + rows.n <= saved->n_tokens);
     struct kvwriter_seq out = {
         .entry =
@@ -373,20 +380,21 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
                 .frequency_penalty = o->frequency_penalty,
                 .top_k = o->top_k,
                 .repeat_last_n = o->repeat_last_n,
+                .n_states = n_states,
             },
+        .state_at = state_at,
         .token = saved->token,
         .id = saved->id,
         .read = read_rows,
+        .read_state = read_state,
         .arg = &reading,
     };
     AUTO(buf_release) struct buf settings = {0};
     AUTO(json_auto) json_t *object = sampling_pack(o, err);
-    int rc = object ? json_append(object, JSON_COMPACT | JSON_REAL_PRECISION(17), &settings, err) : -1;
-    AUTO(free_auto) char *states = NULL;
     out.settings = &settings;
-    if (rc == 0)
-        rc = add_states(&out, session_kv(session), seq, &states, err);
-    return rc < 0 ? -1 : kvwriter_add(writer, &out, err);
+    if (!object || json_append(object, JSON_COMPACT | JSON_REAL_PRECISION(17), &settings, err) < 0)
+        return -1;
+    return kvwriter_add(writer, &out, err);
 }
 
 int snapshot_save(const char *path, struct session *session, size_t seq, const struct saved_seq *saved,

@@ -669,9 +669,9 @@ size_t kv_state_bytes(const struct kv *kv) { return kv->state ? state_bytes(&kv-
 
 size_t kv_state_held_bytes(const struct kv *kv, size_t seq) { return state_held_bytes(kv->state, seq); }
 
-size_t kv_state_positions(const struct kv *kv, size_t seq, size_t *list, size_t most)
+size_t kv_state_positions(const struct kv *kv, size_t seq, size_t *list)
 {
-    return kv->state ? state_positions(kv->state, seq, kv_position(kv, seq), list, most) : 0;
+    return kv->state ? state_positions(kv->state, seq, kv_position(kv, seq), list) : 0;
 }
 
 bool kv_state_is_at(const struct kv *kv, size_t seq, size_t position)
@@ -684,9 +684,9 @@ void kv_state_read(const struct kv *kv, size_t seq, size_t position, void *to)
     state_read(kv->state, seq, kv_position(kv, seq), position, to);
 }
 
-int kv_state_load(struct kv *kv, size_t seq, const void *state, struct err *err)
+int kv_state_load(struct kv *kv, size_t seq, size_t position, const void *state, struct err *err)
 {
-    const int rc = state_load(kv->state, seq, kv_position(kv, seq), state, err);
+    const int rc = state_load(kv->state, seq, position, state, err);
     count_state(kv);
     return rc;
 }

@@ -410,14 +410,16 @@ int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size
  * sinks, need first 0. */
 size_t kv_attachable(const struct kv *kv, size_t first, size_t rows);
 
-/* Recurrent states of a sequence to be saved: up to `most` positions, ascending, the last being that of
- * the sequence; returns their number, 0 without state. kv_state_is_at(): the sequence has a state at the position.
+/* Recurrent states of a sequence: lists their positions, ascending, the last being that of the sequence, and returns
+ * their number, 0 without state; list NULL: the number only. kv_state_is_at(): the sequence has a state at the position.
  * kv_state_read() reads it, kv_state_bytes() bytes; kv_state_load() sets that of a sequence to which kv_attach() or
- * kv_extend() has just loaded its rows; on error truncate the sequence. */
-size_t kv_state_positions(const struct kv *kv, size_t seq, size_t *list, size_t most);
+ * kv_extend() has just loaded its rows, after those at earlier positions, which are kept as far as the cache keeps
+ * states; on error truncate the sequence. */
+size_t kv_state_positions(const struct kv *kv, size_t seq, size_t *list);
 bool kv_state_is_at(const struct kv *kv, size_t seq, size_t position);
 void kv_state_read(const struct kv *kv, size_t seq, size_t position, void *to);
-int kv_state_load(struct kv *kv, size_t seq, const void *state, struct err *err) MUST_USE;
+int kv_state_load(struct kv *kv, size_t seq, size_t position, const void *state,
+                  struct err *err) MUST_USE;
 
 /* True if kv_attach() uses such rows, layer[layers], in place instead of copying them. */
 bool kv_attaches(const struct kv *kv, const struct kv_layer_rows *layer);

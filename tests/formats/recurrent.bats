@@ -52,7 +52,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
         # A byte of the state, which is the last block.
         tables=$(od -A n -t u8 -j 24 -N 8 story.kv)
         printf '\377' | dd of=story.kv bs=1 seek=$((tables - 4096 + 1)) conv=notrunc status=none
-        expect_error 1 'recurrent state 2 of sequence 0 has hash .*: it is damaged' bmc-convert --verify story.kv
+        expect_error 1 'recurrent state [0-9]+ of sequence 0 has hash .*: it is damaged' bmc-convert --verify story.kv
     done
 }
 
@@ -64,9 +64,9 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
             assert_equal "$(jq -r .logits_hash stats.json)" "$(jq -r .logits_hash "$BATS_FILE_TMPDIR/$name.json")"
             assert_equal "$(jq .loaded_tokens stats.json)" "$loaded"
         done
-        # Another prompt has no state in common.
+        # Of another prompt, a state before the first token that differs may be used.
         bmc-gen -q -m "$(model $name)" -p "${LONG%king*}queen" -n 32 --ignore-eos --prompt-cache chat.kv --stats stats.json >out 2>err
-        assert_equal "$(jq .loaded_tokens stats.json)" 0
+        jq -e --arg same "${LONG%king*}" '.loaded_tokens <= ($same | length) + 1' stats.json >/dev/null
         bmc-gen -q -m "$(model $name)" -p "${LONG%king*}queen" -n 32 --ignore-eos --stats plain.json >out
         assert_equal "$(jq .logits_hash stats.json)" "$(jq .logits_hash plain.json)"
     done

@@ -518,7 +518,7 @@ broken() {
     tell
     tables=$(number_at story.kv 24 8) blocks=$(number_at story.kv 240 8)
     big=9223372036854775807
-    broken 8 4 10 'snapshot version 10 is unsupported, this program reads versions 2 to 9'
+    broken 8 4 11 'snapshot version 11 is unsupported, this program reads versions 2 to 10'
     broken 8 4 8 'the sizes of layers are outside the tables'
     broken 8 4 6 'version 6 with 0 layers of 0 other KV heads of 0'
     for at in 368 376 384; do broken $at 8 1 'version 2 with [01] layers of [01] other KV heads of [01]'; done
@@ -753,4 +753,83 @@ END
     bmc-convert --info --format json new.kv | jq -e '.version == 7 and (.layer_sizes | map(.layers)) == [1, 1, 1, 2, 1]'
     ok bmc-gen -q -m sizes.bmc --load-kv new.kv -n 6 --ids --ignore-eos --isa ref
     [[ '125 125 103 143 150 253 53 147' == *" $output" ]]
+}
+
+@test "snapshots of version 4, with three recurrent states, continue from each of them" {
+    local made=(-m states.bmc -q --ids --ignore-eos --isa ref) edited
+    bmc-convert --synth "$FIXTURES/snapshots/three_states.shape" -o states.bmc -q
+    gzip -dc "$FIXTURES/snapshots/three_states.kv.gz" >story.kv
+    ok bmc-convert --verify story.kv
+    ok bmc-gen "${made[@]}" --load-kv story.kv -n 5
+    assert_equal "$output" '189 176 73 8 136' # those of the program that wrote it
+    edited="$(seq -s ' ' 3 52) 9 9 9"
+    cp story.kv edited.kv
+    ok bmc-gen "${made[@]}" --prompt-cache edited.kv --prompt-ids "$edited" -n 5 --stats stats.json
+    assert_equal "$output $(jq .loaded_tokens stats.json)" "$(bmc-gen "${made[@]}" --prompt-ids "$edited" -n 5) 32"
+    tables=$(number_at story.kv 24 8)
+    gen() { bmc-gen "${made[@]}" "$@"; }
+    for at in 0 32 62 63 $((-1)); do broken $((tables + 160)) 8 "$at" 'sequence 0 has inconsistent'; done # it is 59, between 32 and 62
+    broken 352 8 4 'the state of layer 0'
+}
+
+# A model with recurrent layers, and the ids of a prompt, where another token may take the place of one.
+hybrid() {
+    sed 's/^context .*/context 8192/' "$FIXTURES/snapshots/three_states.shape" >hybrid.shape
+    bmc-convert --synth hybrid.shape -o hybrid.bmc -q
+}
+prompt() { awk -v n="$1" -v at="${2:--1}" 'BEGIN { for (i = 0; i < n; i++) printf "%d ", i == at ? 3 : 5 + i * 7 % 250 }'; }
+
+@test "a snapshot has all recurrent states: an edit computes at most 512 tokens more than necessary, after saving again, too" {
+    hybrid
+    first() { bmc-gen -q -m hybrid.bmc -n 1 --ignore-eos --stats stats.json --prompt-ids "$@" >/dev/null; jq -c '[.loaded_tokens, .logits_hash]' stats.json; }
+    first "$(prompt 7000)" --prompt-cache chat.kv >/dev/null
+    for at in 6100 4300 2900 1700 600; do
+        want=$(first "$(prompt 7000 $at)" | jq -r '.[1]')
+        cp chat.kv copy.kv
+        first "$(prompt 7000 $at)" --prompt-cache copy.kv | jq -e --arg want "$want" --argjson at $at '.[0] <= $at and .[0] >= $at - 512 and .[1] == $want'
+        ok bmc-convert --verify copy.kv
+        # The end is another now, before which the states have been loaded and saved again.
+        first "$(prompt 7000 $at)" --prompt-cache chat.kv | jq -e --argjson at $at '.[0] >= $at - 512'
+    done
+}
+
+@test "impossible recurrent states are refused, and more than a cache keeps are loaded" {
+    local tables blocks states n bytes
+    hybrid
+    gen() { bmc-gen -q -m hybrid.bmc -t 1 "$@"; }
+    gen --prompt-ids "$(prompt 100)" -n 1 --ignore-eos --save-kv story.kv >/dev/null
+    tables=$(number_at story.kv 24 8) blocks=$(number_at story.kv 240 8)
+    n=$(number_at story.kv $((tables + 160)) 8) states=$((blocks + 2 * 64)) bytes=$(number_at story.kv 352 8)
+    [ "$n" -ge 4 ]
+    broken 8 4 9 '1 sequences of 1 layers do not fit its tables'
+    broken 352 8 0 'version 10 with a recurrent state of 0 bytes'
+    broken 352 8 $((bytes - 4)) 'the state of layer 0 of sequence 0 is at'
+    for value in 0 $((n - 1)) $((n + 1)) $((1 << 62)) $((-2)); do broken $((tables + 160)) 8 $value '1 sequences of 1 layers do not fit'; done
+    for value in 1 $((-1)); do broken $((tables + 152)) 8 $value '1 sequences of 1 layers do not fit'; done
+    for value in 0 $((-1)); do broken $((states + 48)) 8 $value 'sequence 0 has inconsistent'; done
+    broken $((states + 48)) 8 "$(number_at story.kv $((states + 64 + 48)) 8)" 'sequence 0 has inconsistent' # twice the same
+    broken $((states + 64 * (n - 1) + 48)) 8 99 'sequence 0 has inconsistent'                               # none at the end
+    broken $states 8 8192 'the state of layer 0'
+    broken $((states + 8)) 8 0 'the state of layer 0'
+    # With a memory limit a cache keeps up to 8 states at regular positions, and 6 at others.
+    gen --prompt-ids "$(prompt 2000)" -n 1 --ignore-eos --save-kv story.kv >/dev/null
+    [ "$(number_at story.kv $(($(number_at story.kv 24 8) + 160)) 8)" -gt 15 ]
+    ok gen --prompt-cache story.kv --memory 100M --prompt-ids "$(prompt 2000 1900)" -n 4 --ids --stats stats.json
+    assert_equal "$output" "$(gen --prompt-ids "$(prompt 2000 1900)" -n 4 --ids)"
+    [ "$(jq .loaded_tokens stats.json)" -gt 1800 ]
+    [ "$(number_at story.kv $(($(number_at story.kv 24 8) + 160)) 8)" -le 15 ]
+    ok bmc-convert --verify story.kv
+}
+
+@test "failing allocations while recurrent states are loaded and saved leave the old file" {
+    [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers have their own allocator"
+    hybrid
+    mkdir before
+    bmc-gen -q -m hybrid.bmc --prompt-ids "$(prompt 100)" -n 1 --ignore-eos --save-kv before/chat.kv >/dev/null
+    for call in memory write; do
+        run "$BMC_BUILD/inject" -t before -m 12 -o "$RANDOM" -k "$BMC_BIN/bmc-convert" "$BMC_BUILD/inject.so" $call \
+            "$BMC_BIN/bmc-gen" -m "$PWD/hybrid.bmc" -q -t 1 -n 1 --ignore-eos --prompt-cache chat.kv --prompt-ids "$(prompt 100 70)"
+        [ "$status" -eq 0 ] || fail "$output"
+        [[ $output =~ ^$call:\ [1-9][0-9]*\ calls,\ [1-9] ]] || fail "nothing failed: $output"
+    done
 }

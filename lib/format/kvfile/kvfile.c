@@ -30,11 +30,11 @@ static int check_head(const struct kvfile_head *head, size_t size, const char *n
     if (size < KVFILE_ALIGN)
         return err_set(err, "%s: has %zu bytes, its header alone has %d: it is truncated", name, size,
                        KVFILE_ALIGN);
-    if (head->version < KVFILE_VERSION || head->version > KVFILE_VERSION_SCALED)
+    if (head->version < KVFILE_VERSION || head->version > KVFILE_VERSION_STATES)
         return err_set(err,
                        "%s: snapshot version %u is unsupported, this program reads versions %d to "
                        "%d; create it again from its text",
-                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_SCALED);
+                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_STATES);
     if (head->file_bytes != size)
         return err_set(err,
                        "%s: has %zu bytes, its header says %llu: %s; create it again from its text",
@@ -82,7 +82,7 @@ static int check_shape(const struct kvfile_head *head, const char *name, struct 
             name, head->version, (unsigned long long)head->second_layers,
             (unsigned long long)head->second_kv_heads, (unsigned long long)head->second_head_dim);
     if ((!sizes && (head->version == KVFILE_VERSION_STATE) != (head->state_bytes > 0)) ||
-        head->state_bytes % 4)
+        (head->version == KVFILE_VERSION_STATES && !head->state_bytes) || head->state_bytes % 4)
         return err_set(err, "%s: version %u with a recurrent state of %llu bytes: the file is damaged",
                        name, head->version, (unsigned long long)head->state_bytes);
     if (memchr(head->policy, 0, sizeof head->policy) == NULL)
@@ -178,31 +178,76 @@ static int check_sections(struct kvfile *file, const char *name, struct err *err
             return err_set(err, "%s: section %zu is outside the tables: the file is damaged", name, i);
     if (check_sizes(file, name, err) < 0)
         return -1;
-    file->seq_blocks =
-        blocks_before(file, kvfile_layers(head)) + (head->state_bytes ? KVFILE_STATES : 0);
-    const uint64_t n = head->n_sequences,
-                   blocks = head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block),
-                   each = file->seq_blocks;
-    if (n == 0 || n != head->section[KVFILE_SEQUENCES].bytes / sizeof(struct kvfile_seq) ||
-        n > blocks / each || n * each != blocks)
+    return 0;
+}
+
+size_t kvfile_first_block(const struct kvfile *file, size_t seq)
+{
+    return file->head->version == KVFILE_VERSION_STATES
+               ? (size_t)file->seq[seq].block
+               : seq * (file->layer_blocks + kvfile_states(file, seq));
+}
+
+size_t kvfile_states(const struct kvfile *file, size_t seq)
+{
+    return file->head->version == KVFILE_VERSION_STATES ? (size_t)file->seq[seq].n_states
+           : file->head->state_bytes                    ? KVFILE_OLD_STATES
+                                                        : 0;
+}
+
+static const struct kvfile_block *state_block(const struct kvfile *file, size_t seq, size_t index)
+{
+    return &file->block[kvfile_first_block(file, seq) + file->layer_blocks + index];
+}
+
+size_t kvfile_state_at(const struct kvfile *file, size_t seq, size_t index)
+{
+    return (size_t)(file->head->version == KVFILE_VERSION_STATES ? state_block(file, seq, index)->tokens
+                                                                 : file->seq[seq].state_at[index]);
+}
+
+const void *kvfile_state(const struct kvfile *file, size_t seq, size_t index)
+{
+    return file->map.data + state_block(file, seq, index)->offset;
+}
+
+/* Checks that sequences have all blocks, one behind the other. */
+static int check_counts(struct kvfile *file, const char *name, struct err *err)
+{
+    const struct kvfile_head *head = file->head;
+    const uint64_t n = head->n_sequences;
+    const size_t blocks = head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block);
+    bool fits = n && n == head->section[KVFILE_SEQUENCES].bytes / sizeof(struct kvfile_seq);
+    size_t end = 0;
+    for (size_t s = 0; fits && s < n; s++) {
+        fits = kvfile_first_block(file, s) == end && file->layer_blocks <= blocks - end &&
+               kvfile_states(file, s) <= blocks - end - file->layer_blocks;
+        end += file->layer_blocks + kvfile_states(file, s);
+    }
+    if (!fits || end != blocks)
         return err_set(err,
                        "%s: %llu sequences of %llu layers do not fit its tables: the file is damaged",
                        name, (unsigned long long)n, (unsigned long long)head->layers);
+    file->n_seqs = (size_t)n;
     return 0;
 }
 
 static bool in_range(double x, double least, double most) { return x >= least && x <= most; }
 
-/* True if the positions of states ascend up to the last KV entry, unused ones being first. */
-static bool states_in_order(const struct kvfile *file, const struct kvfile_seq *seq)
+/* True if the positions of states ascend up to the last KV entry, unused ones of older files being first. */
+static bool states_in_order(const struct kvfile *file, size_t index)
 {
+    const struct kvfile_seq *seq = &file->seq[index];
+    const bool old = file->head->version < KVFILE_VERSION_STATES;
     uint64_t before = 0;
-    for (size_t i = 0; i < KVFILE_STATES; i++) {
-        if (seq->state_at[i] ? seq->state_at[i] <= before : before > 0)
+    for (size_t i = 0; i < kvfile_states(file, index); i++) {
+        const uint64_t at = kvfile_state_at(file, index, i);
+        if (old && !at ? before > 0 : at <= before)
             return false;
-        before = seq->state_at[i];
+        before = at;
     }
-    return before == (file->head->state_bytes ? seq->first + seq->n_rows : 0);
+    return file->head->state_bytes ? before == seq->first + seq->n_rows
+                                   : !seq->state_at[0] && !seq->state_at[1] && !seq->state_at[2];
 }
 
 static int check_seq(const struct kvfile *file, size_t i, const char *name, struct err *err)
@@ -217,7 +262,7 @@ static int check_seq(const struct kvfile *file, size_t i, const char *name, stru
     if (seq->n_rows == 0 || seq->n_rows > seq->n_tokens || seq->n_prompt > seq->n_tokens ||
         seq->cap < seq->n_rows || seq->cap % TILE_ROWS || seq->first > seq->n_tokens - seq->n_rows ||
         seq->least > seq->n_rows || (seq->first && seq->least != seq->n_rows) ||
-        (seq->least && file->head->version == KVFILE_VERSION) || !states_in_order(file, seq))
+        (seq->least && file->head->version == KVFILE_VERSION) || !states_in_order(file, i))
         return err_set(
             err, "%s: sequence %zu has inconsistent sizes: %llu tokens, %llu KV entries, capacity %llu",
             name, i, (unsigned long long)seq->n_tokens, (unsigned long long)seq->n_rows,
@@ -242,7 +287,7 @@ static bool matrix_bytes(const struct kvfile_sizes *sizes, bool v, size_t cap, s
 static int check_block(const struct kvfile *file, size_t seq, size_t index, const char *what,
                        size_t number, size_t bytes, size_t *end, const char *name, struct err *err)
 {
-    const struct kvfile_block *block = &file->block[seq * file->seq_blocks + index];
+    const struct kvfile_block *block = &file->block[kvfile_first_block(file, seq) + index];
     const size_t tables_at = (size_t)file->head->tables_at;
     if (block->offset != *end || block->bytes != bytes || bytes > tables_at - *end)
         return err_set(err,
@@ -269,8 +314,8 @@ static int check_seq_blocks(const struct kvfile *file, size_t seq, size_t *end, 
                 return -1;
         }
     }
-    for (size_t i = 0; i < KVFILE_STATES && head->state_bytes; i++) {
-        bytes = file->seq[seq].state_at[i] ? (size_t)head->state_bytes : 0;
+    for (size_t i = 0; i < kvfile_states(file, seq); i++) {
+        bytes = kvfile_state_at(file, seq, i) ? (size_t)head->state_bytes : 0;
         if (check_block(file, seq, index++, "the state", i, bytes, end, name, err) < 0)
             return -1;
     }
@@ -300,10 +345,12 @@ int kvfile_parse(struct kvfile *file, const void *data, size_t size, const char 
         check_sections(file, name, err) < 0)
         return -1;
     file->seq = (const void *)(bytes + head->section[KVFILE_SEQUENCES].offset);
-    file->n_seqs = (size_t)head->n_sequences;
     file->token = (const void *)(bytes + head->section[KVFILE_TOKENS].offset);
     file->text = (const char *)bytes + head->section[KVFILE_TEXT].offset;
     file->block = (const void *)(bytes + head->section[KVFILE_BLOCKS].offset);
+    file->layer_blocks = blocks_before(file, kvfile_layers(head));
+    if (check_counts(file, name, err) < 0)
+        return -1;
     for (size_t i = 0; i < file->n_seqs; i++)
         if (check_seq(file, i, name, err) < 0)
             return -1;
@@ -378,17 +425,8 @@ int kvfile_sampling(const struct kvfile *file, size_t i, struct sampler_options 
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v)
 {
     const struct kvfile_sizes sizes = kvfile_sizes_of(file, layer);
-    return &file->block[seq * file->seq_blocks + blocks_before(file, layer) + (v && !sizes.v_dim)];
-}
-
-const void *kvfile_state(const struct kvfile *file, size_t seq, size_t tokens)
-{
-    const struct kvfile_block *block =
-        &file->block[seq * file->seq_blocks + blocks_before(file, kvfile_layers(file->head))];
-    for (size_t i = 0; i < KVFILE_STATES && file->head->state_bytes; i++)
-        if (file->seq[seq].state_at[i] == tokens)
-            return file->map.data + block[i].offset;
-    return NULL;
+    return &file->block[kvfile_first_block(file, seq) + blocks_before(file, layer) +
+                        (v && !sizes.v_dim)];
 }
 
 int kvfile_map_rows(const struct kvfile *file, size_t seq, struct kvfile_rows *rows, const char *name,

@@ -20,9 +20,10 @@ enum {
     KVFILE_VERSION = 2,
     /* some sequence has a rolling KV cache: a nonzero `first` or `least` in struct kvfile_seq */
     KVFILE_VERSION_WINDOW = 3,
-    /* the model has recurrent state: a nonzero state_bytes in struct kvfile_head */
+    /* written by older programs: the model has recurrent state: a nonzero state_bytes in struct kvfile_head. In all
+     * versions before 10 its sequences have KVFILE_OLD_STATES states */
     KVFILE_VERSION_STATE = 4,
-    KVFILE_STATES = 3, /* recurrent states of a sequence */
+    KVFILE_OLD_STATES = 3,
     /* V is a part of K: a nonzero v_dim in struct kvfile_head; `first` and `least` are allowed */
     KVFILE_VERSION_LATENT = 5,
     /* written by older programs: layers of two sizes, those of the second behind all others: nonzero members second_* */
@@ -33,6 +34,8 @@ enum {
     KVFILE_VERSION_TYPES = 8,
     /* keys are multiplied by the scales of the model (model/key_scales.h); the table as in version 8 */
     KVFILE_VERSION_SCALED = 9,
+    /* the model has recurrent state, of which each sequence has any number; else as version 9, scales included */
+    KVFILE_VERSION_STATES = 10,
     KVFILE_ALIGN = 4096,
     KVFILE_MAX_TABLES = 256 << 20 /* maximum bytes; limits the time to hash them at open */
 };
@@ -97,19 +100,25 @@ struct kvfile_seq {
     uint64_t first; /* number of leading tokens whose KV entries were evicted */
     /* minimum number of KV entries to load; a shorter prefix would need evicted ones */
     uint64_t least;
-    /* numbers of tokens before its recurrent states, ascending; the last is first + n_rows, 0: no state */
-    uint64_t state_at[KVFILE_STATES];
+    union {
+        /* before version 10: numbers of tokens before its recurrent states, 0: no state; see kvfile_state_at() */
+        uint64_t state_at[KVFILE_OLD_STATES];
+        struct {
+            uint64_t block, n_states; /* version 10: index of its first block, and its states */
+        };
+    };
     /* its sampling parameters by name: JSON in the text section; 0 bytes: those above only */
     uint64_t settings, settings_bytes;
 };
 
 /* Table entry, 64 bytes, of a block: K or V of one layer and sequence, [KV head][cap][head_dim]; or, if the
  * model has recurrent state, a state of a sequence (lib/kv/state/state.h), empty where state_at is 0. Of
- * each sequence the blocks of all layers come first, then KVFILE_STATES states. */
+ * each sequence the blocks of all layers come first, then its states. */
 struct kvfile_block {
     uint64_t offset, bytes;
     struct hash hash; /* tree hash (base/hash.h) of the block */
-    uint64_t spare[2];
+    uint64_t tokens;  /* version 10: number of tokens before a state; else 0 */
+    uint64_t spare;
 };
 
 /* An open snapshot; tables are used in place. */
@@ -122,8 +131,8 @@ struct kvfile {
     const uint32_t *token;
     const char *text;
     const struct kvfile_block *block;
-    const char *sizes; /* the table of sizes; NULL: kvfile_sizes_of() has them from the header */
-    size_t seq_blocks; /* of a sequence, with recurrent states */
+    const char *sizes;   /* the table of sizes; NULL: kvfile_sizes_of() has them from the header */
+    size_t layer_blocks; /* of a sequence, without recurrent states */
 };
 
 /* Validates header and tables of `size` bytes (8-byte aligned) of a file called `name`: version,
@@ -158,9 +167,15 @@ static inline size_t kvfile_row_bytes(const struct kvfile_sizes *sizes, bool v)
 /* Blocks of a layer in a sequence: K and V, or K only. */
 static inline size_t kvfile_matrices(const struct kvfile_sizes *sizes) { return sizes->v_dim ? 1 : 2; }
 
-/* The recurrent state of a sequence after its first `tokens` tokens, state_bytes bytes; NULL: the file has
- * none there. */
-const void *kvfile_state(const struct kvfile *file, size_t seq, size_t tokens);
+/* The number of blocks of recurrent states of a sequence, the number of tokens before one of them, and the state,
+ * state_bytes bytes. Positions ascend; the last is that behind all KV entries. In older files the first ones may be 0,
+ * which have no state. */
+size_t kvfile_states(const struct kvfile *file, size_t seq);
+size_t kvfile_state_at(const struct kvfile *file, size_t seq, size_t index);
+const void *kvfile_state(const struct kvfile *file, size_t seq, size_t index);
+
+/* Index of the first block of a sequence. */
+size_t kvfile_first_block(const struct kvfile *file, size_t seq);
 
 /* A copy-on-write mapping of a sequence's KV entries. */
 struct kvfile_rows {
@@ -191,15 +206,17 @@ struct kvwriter;
 int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,
                   const struct kvfile_sizes *sizes, struct err *err) MUST_USE;
 
-/* A sequence to write. `entry` gives n_tokens, n_rows, cap, n_prompt, state_at and the sampler's state.
- * `read` copies n_rows entries of K, or of V if `v`, of one layer and KV head to `rows`. */
+/* A sequence to write. `entry` gives n_tokens, n_rows, cap, n_prompt, n_states and the sampler's state.
+ * `read` copies n_rows entries of K, or of V if `v`, of one layer and KV head to `rows`; `read_state` the recurrent
+ * state after a number of tokens. */
 struct kvwriter_seq {
     struct kvfile_seq entry;
     const uint32_t *token;
-    const char *id;                   /* name of the sequence as JSON, or NULL */
-    const struct buf *settings;       /* JSON */
-    const void *state[KVFILE_STATES]; /* those of entry.state_at */
+    const char *id;             /* name of the sequence as JSON, or NULL */
+    const struct buf *settings; /* JSON */
+    const size_t *state_at;     /* [n_states], ascending */
     int (*read)(void *arg, size_t layer, bool v, size_t head, void *rows, struct err *err);
+    void (*read_state)(void *arg, size_t tokens, void *state);
     void *arg;
 };
 

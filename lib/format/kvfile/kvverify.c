@@ -4,16 +4,19 @@
 #include "format/kvfile/kvfile.h"
 #include "format/verify.h"
 
-static size_t n_blocks(const struct kvfile *file) { return file->n_seqs * file->seq_blocks; }
+static size_t n_blocks(const struct kvfile *file)
+{
+    return (size_t)file->head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block);
+}
 
 enum kv_finding { FINE, NOT_FINITE, NOT_ZERO };
 
 struct kv_verifier {
     const struct kvfile *file;
-    /* [seq_blocks]: the layer of each block, and the number of its matrix; of a recurrent state, the number of
-     * layers and its own */
+    /* [n_blocks]: the sequence and layer of each block, and the number of its matrix; of a recurrent state, the number
+     * of layers and its own */
     struct kv_place {
-        size_t layer, index;
+        size_t seq, layer, index;
     } * place;
     enum kv_finding *finding; /* [n_blocks]: result of check_block() */
 };
@@ -22,30 +25,31 @@ static int open_verifier(struct kv_verifier *r, const struct kvfile *file, struc
 {
     const size_t layers = kvfile_layers(file->head);
     size_t n = 0;
-    *r = (struct kv_verifier){file, mem_alloc(file->seq_blocks, sizeof *r->place),
+    *r = (struct kv_verifier){file, mem_alloc(n_blocks(file), sizeof *r->place),
                               mem_zalloc(n_blocks(file), sizeof *r->finding)};
     if (!r->place || !r->finding)
         return err_no_memory(err, "%zu blocks", n_blocks(file));
-    for (size_t l = 0; l < layers; l++) {
-        const struct kvfile_sizes sizes = kvfile_sizes_of(file, l);
-        for (size_t m = 0; m < kvfile_matrices(&sizes); m++)
-            r->place[n++] = (struct kv_place){l, m};
+    for (size_t s = 0; s < file->n_seqs; s++) {
+        for (size_t l = 0; l < layers; l++) {
+            const struct kvfile_sizes sizes = kvfile_sizes_of(file, l);
+            for (size_t m = 0; m < kvfile_matrices(&sizes); m++)
+                r->place[n++] = (struct kv_place){s, l, m};
+        }
+        for (size_t i = 0; i < kvfile_states(file, s); i++)
+            r->place[n++] = (struct kv_place){s, layers, i};
     }
-    for (size_t i = n; i < file->seq_blocks; i++)
-        r->place[i] = (struct kv_place){layers, i - n};
     return 0;
 }
 
 /* Names a block in errors: "V of layer 3 of sequence 0". */
 static void name_block(const struct kv_verifier *r, size_t block, char *text, size_t size)
 {
-    const struct kv_place *place = &r->place[block % r->file->seq_blocks];
-    const size_t seq = block / r->file->seq_blocks;
+    const struct kv_place *place = &r->place[block];
     if (place->layer == kvfile_layers(r->file->head))
-        snprintf(text, size, "recurrent state %zu of sequence %zu", place->index, seq);
+        snprintf(text, size, "recurrent state %zu of sequence %zu", place->index, place->seq);
     else
         snprintf(text, size, "%s of layer %zu of sequence %zu", place->index ? "V" : "K", place->layer,
-                 seq);
+                 place->seq);
 }
 
 static int check_hashes(const struct kv_verifier *r, const char *path, kvfile_progress *progress,
@@ -109,9 +113,9 @@ static void check_block(void *arg, size_t i)
 {
     const struct kv_verifier *r = arg;
     const struct kvfile_head *head = r->file->head;
-    const struct kvfile_seq *seq = &r->file->seq[i / r->file->seq_blocks];
+    const struct kv_place *place = &r->place[i];
+    const struct kvfile_seq *seq = &r->file->seq[place->seq];
     const unsigned char *at = r->file->map.data + r->file->block[i].offset;
-    const struct kv_place *place = &r->place[i % r->file->seq_blocks];
     if (place->layer == kvfile_layers(head)) {
         r->finding[i] = dtype_finite(DTYPE_F32, at, (size_t)r->file->block[i].bytes / sizeof(float))
                             ? FINE
@@ -141,7 +145,7 @@ static int check_rows(struct kv_verifier *r, const char *path, struct err *err)
                    ? err_set(err, "%s: %s has values that are NaN or infinite: the file is damaged",
                              path, name)
                    : err_set(err, "%s: %s is not zero after its %llu KV entries: the file is damaged",
-                             path, name, (unsigned long long)file->seq[i / file->seq_blocks].n_rows);
+                             path, name, (unsigned long long)file->seq[r->place[i].seq].n_rows);
     }
     return 0;
 }

@@ -37,6 +37,8 @@ static const struct kvfile_sizes *sizes_of(const struct kvwriter *w, size_t laye
 static unsigned version_of(const struct kvwriter *w)
 {
     bool types = false, sizes = false;
+    if (w->head.state_bytes)
+        return KVFILE_VERSION_STATES;
     if (w->head.version == KVFILE_VERSION_SCALED)
         return KVFILE_VERSION_SCALED;
     for (size_t l = 0; l < w->head.layers; l++) {
@@ -46,9 +48,7 @@ static unsigned version_of(const struct kvwriter *w)
     }
     if (types || sizes)
         return types ? KVFILE_VERSION_TYPES : KVFILE_VERSION_SIZES;
-    return w->head.v_dim         ? KVFILE_VERSION_LATENT
-           : w->head.state_bytes ? KVFILE_VERSION_STATE
-                                 : KVFILE_VERSION;
+    return w->head.v_dim ? KVFILE_VERSION_LATENT : KVFILE_VERSION;
 }
 
 int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_head *about,
@@ -120,18 +120,29 @@ static int write_block(struct kvwriter *w, const struct kvwriter_seq *seq, size_
     return buf_add(&w->section[KVFILE_BLOCKS], &block, sizeof block, err);
 }
 
-/* Writes a recurrent state, or an empty block if it is NULL. */
-static int write_state(struct kvwriter *w, const void *state, struct err *err)
+static int write_state(struct kvwriter *w, const void *state, size_t tokens, struct err *err)
 {
-    struct kvfile_block block = {.offset = w->out.written, .bytes = state ? w->head.state_bytes : 0};
+    struct kvfile_block block = {
+        .offset = w->out.written, .bytes = w->head.state_bytes, .tokens = tokens};
     struct long_hasher hasher;
     long_hasher_init(&hasher);
     long_hasher_add(&hasher, state, (size_t)block.bytes);
     block.hash = long_hasher_result(&hasher);
-    if ((state && outfile_write(&w->out, state, (size_t)block.bytes, err) < 0) ||
-        align_output(w, err) < 0)
+    if (outfile_write(&w->out, state, (size_t)block.bytes, err) < 0 || align_output(w, err) < 0)
         return -1;
     return buf_add(&w->section[KVFILE_BLOCKS], &block, sizeof block, err);
+}
+
+static int write_states(struct kvwriter *w, const struct kvwriter_seq *seq, struct err *err)
+{
+    const size_t n = (size_t)seq->entry.n_states;
+    AUTO(free_auto) char *state = mem_alloc(1, size_max((size_t)w->head.state_bytes, 1));
+    int rc = state ? 0 : err_no_memory(err, "%s: a recurrent state", w->out.path);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        seq->read_state(seq->arg, seq->state_at[i], state);
+        rc = write_state(w, state, seq->state_at[i], err);
+    }
+    return rc;
 }
 
 static int write_layer(struct kvwriter *w, const struct kvwriter_seq *seq, size_t layer,
@@ -154,11 +165,11 @@ int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err 
 {
     struct kvfile_seq entry = seq->entry;
     int rc = 0;
+    if (entry.n_states)
+        entry.block = w->section[KVFILE_BLOCKS].len / sizeof(struct kvfile_block);
     for (size_t l = 0; l < w->head.layers && rc == 0; l++)
         rc = write_layer(w, seq, l, err);
-    for (size_t i = 0; i < KVFILE_STATES && w->head.state_bytes && rc == 0; i++)
-        rc = write_state(w, entry.state_at[i] ? seq->state[i] : NULL, err);
-    if (rc < 0)
+    if (rc < 0 || write_states(w, seq, err) < 0)
         return -1;
     entry.token = w->n_tokens;
     entry.id = w->section[KVFILE_TEXT].len;

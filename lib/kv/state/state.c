@@ -309,7 +309,7 @@ int state_load(struct state_store *store, size_t seq, size_t position, const voi
         return err_no_memory(err, "a recurrent state of %zu bytes", state_bytes(&store->shape));
     store->options.memory->write(s->now->data, state, state_bytes(&store->shape));
     s->position = position;
-    state_keep_pass(store, s, 0, true);
+    state_keep_loaded(store, s);
     return 0;
 }
 

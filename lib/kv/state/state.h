@@ -167,11 +167,10 @@ void state_fork(struct state_store *store, size_t to, size_t from, size_t positi
 int state_reorder(struct state_store *store, const size_t *seq, const size_t *parent, const size_t *to,
                   size_t n, struct err *err) MUST_USE;
 
-/* Saved states of a sequence: lists up to `most` positions with a state, the last being the sequence's
- * own, and returns their number; reads the state at one of them, state_bytes(); sets the state of a sequence
- * whose KV entries have just been loaded up to `position`. */
-size_t state_positions(const struct state_store *store, size_t seq, size_t position, size_t *list,
-                       size_t most);
+/* Saved states of a sequence: lists the positions with a state, the last being the sequence's own, unless list is NULL,
+ * and returns their number; reads the state at one of them, state_bytes(); sets the state of a sequence
+ * whose KV entries have just been loaded, which keeps those that were set at earlier positions. */
+size_t state_positions(const struct state_store *store, size_t seq, size_t position, size_t *list);
 void state_read(const struct state_store *store, size_t seq, size_t position, size_t at, void *to);
 int state_load(struct state_store *store, size_t seq, size_t position, const void *state,
                struct err *err) MUST_USE;

@@ -155,6 +155,17 @@ void state_keep_pass(struct state_store *store, struct state_seq *s, size_t n, b
     forget_wanted(s, end);
 }
 
+void state_keep_loaded(struct state_store *store, struct state_seq *s)
+{
+    if (store->options.kept)
+        thin_out(store, s, s->position);
+    const enum kept_why why = is_regular(store, s, s->position) ? KEPT_REGULAR
+                              : store->options.kept             ? KEPT_MARKED
+                                                                : KEPT_RECENT;
+    if (why != KEPT_RECENT || store->options.recent)
+        state_keep(store, s, s->position, why, state_block_share(s->now));
+}
+
 void state_mark(struct state_store *store, size_t seq, size_t position, size_t mark)
 {
     struct state_seq *s = &store->seq[seq];
@@ -169,24 +180,14 @@ void state_mark(struct state_store *store, size_t seq, size_t position, size_t m
     s->wanted[s->n_wanted++] = mark;
 }
 
-/* Inserts a position into an ascending list. */
-static void insert(size_t *list, size_t n, size_t position)
+size_t state_positions(const struct state_store *store, size_t seq, size_t position, size_t *list)
 {
-    for (; n > 0 && list[n - 1] > position; n--)
-        list[n] = list[n - 1];
-    list[n] = position;
-}
-
-size_t state_positions(const struct state_store *store, size_t seq, size_t position, size_t *list,
-                       size_t most)
-{
-    static const enum kept_why best[] = {KEPT_MARKED, KEPT_REGULAR};
     const struct state_seq *s = &store->seq[seq];
-    size_t n = 1;
-    list[0] = position;
-    for (size_t b = 0; b < ARRAY_LEN(best); b++)
-        for (size_t i = s->n_kept; i-- > 0 && n < most;)
-            if (s->kept[i].why == best[b] && s->kept[i].position < position)
-                insert(list, n++, s->kept[i].position);
-    return n;
+    size_t n = 0;
+    for (; n < s->n_kept && s->kept[n].position < position; n++)
+        if (list)
+            list[n] = s->kept[n].position;
+    if (list)
+        list[n] = position;
+    return n + 1;
 }

@@ -79,3 +79,6 @@ int state_plan_marks(struct state_store *store, struct state_seq *seq, struct er
 /* At the end of a pass of which n tokens were accepted, the first n if `leading`: keeps its marks up to there and, if
  * wanted, the state at its end, seq->now. */
 void state_keep_pass(struct state_store *store, struct state_seq *seq, size_t n, bool leading);
+
+/* Keeps the state of a sequence that has been loaded, seq->now at seq->position. */
+void state_keep_loaded(struct state_store *store, struct state_seq *seq);

@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Reads every token, every byte of names, and both ends of every head of every block. */
+/* Reads every token, every byte of names, and both ends of every head of every block and of every recurrent state. */
 static unsigned walk(const struct kvfile *file, const unsigned char *data)
 {
     const struct kvfile_head *head = file->head;
@@ -28,6 +28,11 @@ static unsigned walk(const struct kvfile *file, const unsigned char *data)
                 const size_t row = dtype_row_bytes((enum dtype)head->dtype, (size_t)sizes.head_dim),
                              heads = (size_t)sizes.kv_heads, cap = (size_t)seq->cap;
                 sum += data[block->offset] + data[block->offset + (heads * cap - 1) * row + row - 1];
+            }
+        for (size_t i = 0; i < kvfile_states(file, s); i++)
+            if (kvfile_state_at(file, s, i)) {
+                const unsigned char *state = kvfile_state(file, s, i);
+                sum += state[0] + state[head->state_bytes - 1];
             }
     }
     return sum;
