@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "format/kvblock/kvblock.h"
+#include "model/model_pages.h"
 #include "model/position.h"
 #include "quant/cache_types.h"
 
@@ -12,6 +13,7 @@ struct session {
     struct session_options options;
     struct kv *kv;
     struct forward forward;
+    struct read_ahead *reader;
     size_t max_rows;
     /* [batch]: the snapshot file that holds KV entries of the sequence, and its address in the cache's memory */
     struct held_mapping {
@@ -185,6 +187,7 @@ int session_open(struct session **out, const struct model *model, const struct s
         return -1;
     }
     s->forward.attn_per_sequence = options->split;
+    s->reader = read_ahead_begin(model);
     COMMAND(s, COMMAND_OPEN, options->context, options->batch, options->chunk, options->rows,
             options->split, options->kv.lockstep, options->kept_states, options->recent_states);
     return 0;
@@ -202,6 +205,7 @@ void session_close(struct session *s)
 {
     if (!s)
         return;
+    read_ahead_end(s->reader);
     forward_close(&s->forward);
     kv_close(s->kv);
     for (size_t i = 0; s->mapped && i < s->options.batch; i++)

@@ -1,10 +1,13 @@
-/* Pages of weights: mapped in advance, huge, and on NUMA nodes. */
+/* Pages of weights: mapped in advance, read ahead, huge, and on NUMA nodes. */
 #include "model/model_pages.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 #include "base/file_head.h"
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/threads.h"
 #include "base/vm.h"
 #include "model/weight_kinds.h"
@@ -36,6 +39,72 @@ void model_map_pages(const struct model *model)
     const size_t bytes = model->file.map.size;
     if (bytes && bytes <= vm_available())
         (void)madvise((void *)(uintptr_t)model->file.map.data, bytes, MADV_POPULATE_READ);
+}
+
+/* ---- reading ahead ---- */
+
+enum {
+    READ_AHEAD_LEAST = 16 << 20, /* bytes of a file worth a thread */
+    READ_AHEAD_PIECE = 8 << 20,  /* bytes that it may read after its end was asked for */
+};
+
+struct read_ahead {
+    const struct model *model;
+    pthread_t thread;
+    atomic_bool ends;
+};
+
+static void read_weights(const struct read_ahead *r, const struct weight_kind *kind, size_t layer)
+{
+    const struct mat *w = weight_kind_at(kind, &r->model->weights, layer);
+    const uintptr_t end =
+        (uintptr_t)w->data + (w->data ? layout_bytes(w->layout, w->dtype, w->out, w->in) : 0);
+    for (uintptr_t at = (uintptr_t)w->data / PAGE * PAGE; at < end && !r->ends; at += READ_AHEAD_PIECE)
+        (void)madvise((void *)at, size_min(end - at, READ_AHEAD_PIECE), MADV_POPULATE_READ);
+}
+
+/* Reads the matrices of a layer, or those outside layers, in the order of the file. */
+static void read_matrices(const struct read_ahead *r, bool in_layer, size_t layer)
+{
+    const struct config *c = &r->model->config;
+    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
+        if (weight_kind_in_layer(kind) == in_layer && kind->in != DIM_NONE &&
+            weight_kind_has(kind, c, layer) && !weight_kind_looked_up(kind, c) &&
+            !weight_kind_of_experts(kind))
+            read_weights(r, kind, layer);
+}
+
+static void *read_all(void *arg)
+{
+    const struct read_ahead *r = arg;
+    for (size_t l = 0; l < r->model->config.layers && !r->ends; l++)
+        read_matrices(r, true, l);
+    read_matrices(r, false, 0);
+    return NULL;
+}
+
+struct read_ahead *read_ahead_begin(const struct model *model)
+{
+    const size_t bytes = model->file.map.size;
+    if (bytes < READ_AHEAD_LEAST || model->ranks || bytes > vm_available())
+        return NULL;
+    struct read_ahead *r = mem_zalloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->model = model;
+    if (thread_start(&r->thread, read_all, r) == 0)
+        return r;
+    free(r);
+    return NULL;
+}
+
+void read_ahead_end(struct read_ahead *r)
+{
+    if (!r)
+        return;
+    r->ends = true;
+    pthread_join(r->thread, NULL);
+    free(r);
 }
 
 void model_advise_table(const struct mat *table)

@@ -8,6 +8,18 @@
  * few. Does nothing for files larger than the available memory, and on kernels before 5.14. */
 void model_map_pages(const struct model *model);
 
+/* Reads the weights of a file that this machine has not read before, in the order in which a pass over the model uses
+ * them, while the first passes compute: embedding tables and experts, of which few rows are used, are left to whoever
+ * uses them. */
+struct read_ahead;
+
+/* Begins in a thread of its own. NULL: there is nothing to read, the model is split over ranks, the file is larger than
+ * the available memory, or there is no thread: weights are then read by those who use them first. */
+struct read_ahead *read_ahead_begin(const struct model *model);
+
+/* Ends it, wherever it is. Accepts NULL. */
+void read_ahead_end(struct read_ahead *reader);
+
 /* Asks for huge pages, in which file systems with large folios then read the file, except for embedding tables, of
  * which reading a row should load a page. */
 void model_advise_pages(const struct model *model);
