@@ -46,7 +46,7 @@ struct attn_shape {
     size_t v_dim;                     /* leading elements of V that are used; 0: d */
     float scale;                      /* factor of q . k before softmax; 0: 1 / sqrt(d) */
     float softcap;                    /* scores s become softcap * tanh(s / softcap); 0: off */
-    /* ALiBi: [heads] slopes; adds slope * (key position - query position) to scores; NULL: off */
+    /* ALiBi: [heads] slopes; subtracts slope * |key position - query position| from scores; NULL: off */
     const float *slopes;
     /* quantised KV entries: dequantise to f32, as is done where only K or only V is quantised; else
      * quantise queries to int8 */

@@ -170,7 +170,7 @@ static void softcap_alibi(const struct attn_shape *shape, const struct query_mas
     for (size_t at = begin; shape->slopes && at < mask->end && at < end; at++) {
         const size_t entry = query_mask_entry(mask, at) - first;
         if (entry < n)
-            scores[entry] += shape->slopes[head] * ((float)at - (float)mask->position);
+            scores[entry] -= shape->slopes[head] * fabsf((float)at - (float)mask->position);
     }
 }
 

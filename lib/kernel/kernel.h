@@ -135,7 +135,7 @@ struct attend {
      * call. */
     const size_t *kv_begin, *kv_end;
     float softcap; /* scores s become softcap * tanh(s / softcap); 0: no soft cap */
-    /* ALiBi, [queries] or NULL: adds slope * (p - position) to the score of position p, where
+    /* ALiBi, [queries] or NULL: subtracts slope * |p - position| from the score of position p, where
      * `position` is the query's; both are relative to the first position of the run. */
     const float *slope, *position;
     float *max;     /* [queries]: running maximum of scores; -INFINITY before the first call */

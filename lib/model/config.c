@@ -220,6 +220,7 @@ static const struct key {
     {"bias_qkv", BOOL, AT(bias_qkv), 0, 0, bool_names, NULL, NULL},
     {"bias_out", BOOL, AT(bias_out), 0, 0, bool_names, NULL, NULL},
     {"bias_mlp", BOOL, KEY(mlp.bias), 0, 0, bool_names, NULL, NULL},
+    {"bias_down", BOOL, KEY(mlp.down_bias), 0, 0, bool_names, NULL, "false"},
     {"bias_head", BOOL, AT(bias_head), 0, 0, bool_names, NULL, "false"},
     {"tied_head", BOOL, AT(tied_head), 0, 0, bool_names, NULL, NULL},
     {"no_head", BOOL, AT(no_head), 0, 0, bool_names, NULL, "false"},

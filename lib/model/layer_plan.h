@@ -107,8 +107,8 @@ enum mlp { MLP_PLAIN, MLP_GATED };
 /* MLPs of layers. */
 struct mlp_plan {
     int activation, kind; /* enum activation, enum mlp */
-    bool bias;
-    double limit, alpha; /* of ACT_CLAMPED_SWIGLU */
+    bool bias, down_bias; /* all products have biases; only the last one has */
+    double limit, alpha;  /* of ACT_CLAMPED_SWIGLU */
     double gate_scale,
         out_scale; /* factors of the gate before the activation, and of the output; 0: 1 */
 };

@@ -116,6 +116,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(MLP, !plan || plan->has_mlp)                                                                     \
     X(GATED, c->mlp->kind == MLP_GATED)                                                                      \
     X(BIAS_MLP, c->mlp->bias)                                                                           \
+    X(BIAS_DOWN, c->mlp->bias || c->mlp->down_bias)                                                     \
     X(MLP_NORM, before && c->block != BLOCK_PARALLEL_SHARED && (!plan || plan->has_mlp || plan->has_experts)) \
     X(SUB_NORM, (plan ? plan : c->plan)->sub_norm)                                                     \
     X(POST_NORM, config_norms_output(c))                                                               \
@@ -220,7 +221,7 @@ const struct weight_kind weight_kinds[] = {
     {"layer.gate.bias",            DIM_FFN,          DIM_NONE,        {MLP, GATED, BIAS_MLP},    FILL_ZERO,   IN_LAYER(gate.bias)},
     {"layer.up.bias",              DIM_FFN,          DIM_NONE,        {MLP, BIAS_MLP},           FILL_ZERO,   IN_LAYER(up.bias)},
     {"layer.down.weight",          DIM_HIDDEN,       DIM_FFN,         {MLP},                     FILL_RANDOM, IN_LAYER(down.weight)},
-    {"layer.down.bias",            DIM_HIDDEN,       DIM_NONE,        {MLP, BIAS_MLP},           FILL_ZERO,   IN_LAYER(down.bias)},
+    {"layer.down.bias",            DIM_HIDDEN,       DIM_NONE,        {MLP, BIAS_DOWN},          FILL_ZERO,   IN_LAYER(down.bias)},
     {"layer.router.weight",        DIM_EXPERTS,      DIM_HIDDEN,      {EXPERTS},                 FILL_RANDOM, IN_LAYER(router.weight)},
     {"layer.router.bias",          DIM_EXPERTS,      DIM_NONE,        {EXPERTS, BIAS_ROUTER},    FILL_ZERO,   IN_LAYER(router.bias)},
     {"layer.router_select.bias",   DIM_EXPERTS,      DIM_NONE,        {EXPERTS, SELECT_BIAS},    FILL_ZERO,   IN_LAYER(select_bias)},

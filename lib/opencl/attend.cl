@@ -90,7 +90,7 @@ kernel void attend_block(const struct cl_attend_args a)
         if (a.softcap != 0)
             s = a.softcap * tanh(s / a.softcap);
         if (a.slopes)
-            s = fma(AT(float, a.slopes)[a.head * a.gqa + head], (float)(first + i) - (float)m.position, s);
+            s = fma(AT(float, a.slopes)[a.head * a.gqa + head], -fabs((float)(first + i) - (float)m.position), s);
         score[i] = s;
         value[i] = (ulong)at.v;
         most = fmax(most, s);

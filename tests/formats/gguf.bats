@@ -394,7 +394,7 @@ big_model() {
         n=$((n + 1))
     done <<'END'
 |has no tokenizer: tokenizer.ggml.model is missing$
-t5|tokenizer model "t5" \(tokenizer.ggml.model\) is not supported; gpt2, llama, gemma4 and bert are$
+plm|tokenizer model "plm" \(tokenizer.ggml.model\) is not supported; gpt2, llama, t5, gemma4 and bert are$
 gpt2|tokenizer.ggml.tokens is missing
 llama|tokenizer.ggml.tokens is missing
 END

@@ -69,6 +69,11 @@ static const struct gguf_arch archs[] = {
     {"bitnet", "BitNetForCausalLM", false},
     {"bert", "BertModel", false},
     {"nomic-bert", "NomicBertModel", false},
+    {"jina-bert-v2", "JinaBertModel", false},
+    {"jina-bert-v3", "JinaEmbeddingsV3Model", false},
+    {"modern-bert", "ModernBertModel", false},
+    {"eurobert", "EuroBertModel", false},
+    {"gemma-embedding", "Gemma3TextModel", false},
 };
 
 /* Further architectures in config.json that GGUF does not tell from the one above. */
@@ -105,19 +110,22 @@ const struct gguf_arch *gguf_arch_of(const char *architecture, size_t nth)
 }
 
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
-#define FUSED_QKV "bloom falcon gpt2 gptneox mpt phi3 nomic-bert bailingmoe2"
+#define FUSED_QKV "bloom falcon gpt2 gptneox mpt phi3 nomic-bert jina-bert-v3 modern-bert bailingmoe2"
 
 /* Architectures whose rotary pairs are adjacent in Q and K; those of chatglm may be fused. */
 #define ADJACENT                                                                                       \
     "llama gptj smollm3 granite granitemoe glm4 chatglm olmo command-r cohere2 ernie4_5 ernie4_5-moe " \
     "mistral3 llama4"
 
+/* Architectures with a tensor of gates and, after them, the other half of the MLP's first product. */
+#define FUSED_GATE "phi3 chatglm glm4 jina-bert-v2 modern-bert"
+
 #define LATENT     "deepseek2 deepseek32 glm-dsa mistral4"
 #define SHORT_CONV "lfm2 lfm2moe"
 #define DELTA      "qwen3next qwen35 qwen35moe"
 #define NEMOTRON   "nemotron_h nemotron_h_moe"
 #define MAMBA      "granitehybrid falcon-h1 mamba2 " NEMOTRON
-#define ENCODERS   "bert nomic-bert"
+#define ENCODERS   "bert nomic-bert jina-bert-v2 jina-bert-v3"
 /* Parts of Mamba-2's projection, in order. */
 #define MAMBA_PARTS " of state_z,state_v,state_k,state_q,state_a"
 
@@ -155,8 +163,8 @@ static const struct name {
     {FUSED_QKV, "layer.q", "blk.%.attn_qkv", " part q of q,k,v"},
     {FUSED_QKV, "layer.k", "blk.%.attn_qkv", " part k of q,k,v"},
     {FUSED_QKV, "layer.v", "blk.%.attn_qkv", " part v of q,k,v"},
-    {"phi3 chatglm glm4", "layer.gate", "blk.%.ffn_up", " part gate of gate,up"},
-    {"phi3 chatglm glm4", "layer.up", "blk.%.ffn_up", " part up of gate,up"},
+    {FUSED_GATE, "layer.gate", "blk.%.ffn_up", " part gate of gate,up"},
+    {FUSED_GATE, "layer.up", "blk.%.ffn_up", " part up of gate,up"},
     {"seed_oss", "layer.mlp_norm", "blk.%.post_attention_norm", ""},
     /* Falcon models with two norms per layer use the second one before attention. */
     {"falcon", "layer.attn_norm", "blk.%.attn_norm_2", ""},
@@ -212,9 +220,9 @@ static const struct name {
     {ENCODERS, "layer.mlp_norm", "blk.%.layer_output_norm", ""},
     {NULL, "pooled_dense", "dense_2", ""},
     {NULL, "pooled_out", "dense_3", ""},
-    {ENCODERS, "pooled_dense", "cls", ""},
-    {ENCODERS, "pooled_norm", "cls.norm", ""},
-    {ENCODERS, "pooled_out", "cls.output", ""},
+    {ENCODERS " modern-bert", "pooled_dense", "cls", ""},
+    {ENCODERS " modern-bert", "pooled_norm", "cls.norm", ""},
+    {ENCODERS " modern-bert", "pooled_out", "cls.output", ""},
     {NULL, "embed", "token_embd", ""},
     {NULL, "token_type", "token_types", ""},
     {NULL, "embed_norm", "token_embd_norm", ""},

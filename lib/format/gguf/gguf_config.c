@@ -21,7 +21,7 @@ struct config_job {
 #define LATENT "deepseek2 deepseek32 glm-dsa mistral4"
 #define RMS                                                                                            \
     "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
-    "seed_oss hunyuan-dense mistral3 " LATENT " gemma3n gemma4 qwen2vl qwen3vl bitnet"
+    "seed_oss hunyuan-dense mistral3 " LATENT " gemma3n gemma4 qwen2vl qwen3vl bitnet " OTHER_ENCODERS
 
 #define MOE                                                                                            \
     "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe "     \
@@ -32,7 +32,9 @@ struct config_job {
 #define DELTA    "qwen3next qwen35 qwen35moe"
 #define NEMOTRON "nemotron_h nemotron_h_moe"
 #define MAMBA    "granitehybrid falcon-h1 mamba2 " NEMOTRON
-#define ENCODERS "bert nomic-bert"
+#define ENCODERS "bert nomic-bert jina-bert-v2 jina-bert-v3 modern-bert"
+/* encoders that have names of their own in all else */
+#define OTHER_ENCODERS "eurobert gemma-embedding"
 #define LAYER                                                                                          \
     "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt " ENCODERS
 
@@ -67,16 +69,16 @@ static const struct gguf_key {
     {"attention.q_lora_rank", .json = "q_lora_rank"},
     {"attention.layer_norm_rms_epsilon", .json = "rms_norm_eps",
      .needed = RMS " " MOE " lfm2 qwen35 " MAMBA},
-    {"attention.layer_norm_epsilon", .json = "layer_norm_eps,layer_norm_epsilon,norm_epsilon",
+    {"attention.layer_norm_epsilon", .json = "layer_norm_eps,layer_norm_epsilon,norm_epsilon,norm_eps",
      .needed = LAYER},
     {"attention.indexer.top_k", .json = "index_topk", .needed = "deepseek32 glm-dsa"},
-    {"attention.causal", .supported = ENCODERS, .what = "bidirectional attention (encoders)",
-     .harmless = 1, .too = 1},
+    {"attention.causal", .supported = ENCODERS " " OTHER_ENCODERS,
+     .what = "bidirectional attention (encoders)", .harmless = 1, .too = 1},
     {"attention.shared_kv_layers", .single = true},
-    {"attention.sliding_window", .json = "sliding_window",
+    {"attention.sliding_window", .json = "sliding_window,local_attention",
      .supported =
          "gpt-oss gemma2 gemma3 gemma3n gemma4 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3 phimoe "
-         "exaone-moe",
+         "exaone-moe modern-bert gemma-embedding",
      .what = "sliding windows"},
     {"attention.sliding_window_pattern", .needed = "gemma3n gemma4"},
     {"attention.clamp_kqv", .json = "clip_qkv,attn_config.clip_qkv", .supported = "olmo mpt",
@@ -100,8 +102,8 @@ static const struct gguf_key {
      .what = "soft-capped attention scores"},
     {"final_logit_softcapping", .json = "final_logit_softcapping",
      .supported = "gemma2 gemma3 gemma3n gemma4", .what = "soft-capped logits"},
-    {"rope.freq_base", .json = "rope_theta,rotary_emb_base"},
-    {"rope.freq_base_swa", .json = "rope_local_base_freq"},
+    {"rope.freq_base", .json = "rope_theta,rotary_emb_base,global_rope_theta"},
+    {"rope.freq_base_swa", .json = "rope_local_base_freq,local_rope_theta"},
     {"rope.dimension_count", .json = "rotary_dim", .needed = LATENT},
     {"rope.dimension_count_swa", .single = true},
     {"rope.scaling.type", .json = "rope_scaling.rope_type"},
@@ -155,6 +157,7 @@ static const struct gguf_key {
     {"ssm.state_size", .json = "linear_key_head_dim,mamba_d_state", .needed = DELTA " " MAMBA},
     {"use_parallel_residual", .json = "use_parallel_residual"},
     {"vocab_size", .json = "vocab_size"},
+    {"hidden_activation", .json = "hidden_activation"},
 };
 
 /* Members of config.json that are fixed for an architecture, so GGUF does not store them. */
@@ -171,6 +174,7 @@ static const struct constant {
     {"gemma3", "hidden_activation", "gelu_pytorch_tanh"},
     {"gemma3n", "hidden_activation", "gelu_pytorch_tanh"},
     {"gemma4", "hidden_activation", "gelu_pytorch_tanh"},
+    {"gemma-embedding", "hidden_activation", "gelu_pytorch_tanh"},
     {"phi2", "hidden_act", "gelu_new"},
     {"starcoder2", "hidden_act", "gelu_pytorch_tanh"},
     {"qwen3moe", "norm_topk_prob", "true"},
@@ -395,7 +399,7 @@ static const struct layer_key {
      "attention.sliding_window_pattern",
      "layer_types",
      {"full_attention", "sliding_attention"},
-     "sliding_window_pattern"},
+     "sliding_window_pattern,global_attn_every_n_layers"},
     {SHORT_CONV, "attention.head_count_kv", "layer_types", {"conv", "full_attention"}, NULL},
     {"granitehybrid", "attention.head_count_kv", "layer_types", {"mamba", "attention"}, NULL},
 };
@@ -651,7 +655,7 @@ static int put_gemma(struct config_job *job, struct err *err)
                   heads = integer_of(job, "attention.head_count", 1),
                   layers = integer_of(job, "block_count", 0);
     const bool second = strcmp(job->arch->name, "gemma2") == 0,
-               third = strcmp(job->arch->name, "gemma3") == 0;
+               third = gguf_arch_listed(job->arch, "gemma3 gemma-embedding");
     if (!second && !third)
         return 0;
     const int64_t scalar = layers == (second ? 46 : 62) && heads > 0 ? width / heads : head_dim(job);

@@ -55,7 +55,7 @@ static const struct gguf_pre pres[] = {
     {"superbpe", {"\\p{N}+", "(?=(?:\\d{3})+(?!\\d))"}, 0},
     {"falcon", {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}, 0},
     {"gpt-2 phi-2 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code gigachat roberta-bpe jais exaone4 a.x-4.0 mellum trillion granite-docling", {GPT2}, 0},
-    {"mpt olmo", {GPT2}, PRE_NFC},
+    {"mpt olmo modern-bert", {GPT2}, PRE_NFC},
     {"starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", {"\\p{N}", GPT2}, 0},
     {"seed-coder", {SHORTENED "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}, 0},
     {"bloom poro-chat gpt3-finnish", {SENTENCES}, 0},

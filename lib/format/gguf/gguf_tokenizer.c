@@ -248,14 +248,15 @@ static int add_scored(const struct vocab_job *job, struct err *err)
     return add_text(job, "],", err);
 }
 
-/* Adds members "bos_id" and, if the file specifies it, "add_bos"; or those of EOS (`end` "eos"). */
-static int add_end(const struct vocab_job *job, const char *end, struct err *err)
+/* Adds members "bos_id" and "add_bos", or those of EOS (`end` "eos"); `usual` if the file does not say whether it is
+ * added, -1: the importer's default. */
+static int add_end(const struct vocab_job *job, const char *end, int64_t usual, struct err *err)
 {
     char key[64];
     snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", end);
     const int64_t id = token_of_key(job, key);
     snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", end);
-    const int64_t around = gguf_integer(job->gguf, key, -1);
+    const int64_t around = gguf_integer(job->gguf, key, usual);
     if (id < 0)
         return 0;
     if (buf_addf(job->text, err, "\"%s_id\":%lld,", end, (long long)id) < 0)
@@ -263,30 +264,69 @@ static int add_end(const struct vocab_job *job, const char *end, struct err *err
     return around < 0 ? 0 : buf_addf(job->text, err, "\"add_%s\":%s,", end, around ? "true" : "false");
 }
 
-/* Writes a tokenizer.json with scores instead of merges, in the form of spmodel_json(). */
-static int write_spm(const struct vocab_job *job, struct err *err)
+/* Adds SentencePiece's rules of normalisation, as base64. */
+static int add_charsmap(const struct vocab_job *job, struct err *err)
 {
+    static const char key[] = "tokenizer.ggml.precompiled_charsmap";
+    const int variant = sodium_base64_VARIANT_ORIGINAL;
+    const struct gguf_value *map = gguf_value(job->gguf, key);
+    AUTO(buf_release) struct buf bytes = {0}, text = {0};
+    if (!map || !map->count)
+        return 0;
+    if (!map->is_array || !gguf_is_number(map))
+        return err_set(err, "%s: %s is no list of bytes", job->path, key);
+    struct gguf_element e = gguf_elements(map);
+    while (gguf_next(&e)) {
+        const char byte = (char)e.integer;
+        if (buf_add(&bytes, &byte, 1, err) < 0)
+            return -1;
+    }
+    const size_t room = sodium_base64_encoded_len(bytes.len, variant);
+    if (buf_reserve(&text, room, err) < 0)
+        return -1;
+    sodium_bin2base64(text.data, room, (const unsigned char *)bytes.data, bytes.len, variant);
+    return buf_addf(job->text, err, "\"charsmap\":\"%s\",", text.data);
+}
+
+/* Writes a tokenizer.json with scores instead of merges, in the form of spmodel_json(): type SPM, or Unigram, to which
+ * EOS is added unless the file says otherwise. */
+static int write_pieces(const struct vocab_job *job, const char *type, struct err *err)
+{
+    const bool unigram = strcmp(type, "Unigram") == 0;
     const bool prefix = gguf_integer(job->gguf, "tokenizer.ggml.add_space_prefix", true);
     const bool shrink = gguf_integer(job->gguf, "tokenizer.ggml.remove_extra_whitespaces", false);
     const int64_t unknown = token_of_key(job, "tokenizer.ggml.unknown_token_id");
     if (!job->scores)
         return err_set(err, "%s: tokenizer.ggml.scores is missing", job->path);
-    if (add_text(job, "{", err) < 0 || add_end(job, "bos", err) < 0 || add_end(job, "eos", err) < 0 ||
-        add_text(job, "\"model\":{\"type\":\"SPM\",", err) < 0 || add_scored(job, err) < 0)
+    if (add_text(job, "{", err) < 0 || add_end(job, "bos", unigram ? 0 : -1, err) < 0 ||
+        add_end(job, "eos", unigram ? 1 : -1, err) < 0 || (unigram && add_charsmap(job, err) < 0) ||
+        buf_addf(job->text, err, "\"model\":{\"type\":\"%s\",", type) < 0 || add_scored(job, err) < 0)
         return -1;
     return buf_addf(job->text, err,
-                    "\"unk_id\":%lld,\"byte_fallback\":true,\"add_prefix_space\":%s,"
+                    "\"unk_id\":%lld,\"byte_fallback\":%s,\"add_prefix_space\":%s,"
                     "\"remove_extra_whitespaces\":%s}}",
-                    (long long)(unknown < 0 ? 0 : unknown), prefix ? "true" : "false",
-                    shrink ? "true" : "false");
+                    (long long)(unknown < 0 ? 0 : unknown), unigram ? "false" : "true",
+                    prefix ? "true" : "false", shrink ? "true" : "false");
 }
 
-/* BERT's, whose words llama.cpp takes in lower case and without accents, whatever the model; tokens are spelled as in
- * tokenizer.json, but those that begin a word with U+2581, and those that continue one without "##". */
+static int write_spm(const struct vocab_job *job, struct err *err)
+{
+    return write_pieces(job, "SPM", err);
+}
+
+static int write_unigram(const struct vocab_job *job, struct err *err)
+{
+    return write_pieces(job, "Unigram", err);
+}
+
+/* BERT's, whose words are taken in lower case and without accents unless the file says otherwise; tokens are spelled as
+ * in tokenizer.json, but those that begin a word with U+2581, and those that continue one without "##". */
 static int write_wordpiece(const struct vocab_job *job, struct err *err)
 {
     static const char *const around[] = {"tokenizer.ggml.cls_token_id",
                                          "tokenizer.ggml.seperator_token_id"};
+    const bool lower = gguf_integer(job->gguf, "tokenizer.ggml.normalizer.lowercase", true),
+               strip = gguf_integer(job->gguf, "tokenizer.ggml.normalizer.strip_accents", lower);
     int64_t id[2];
     for (size_t i = 0; i < 2; i++) {
         id[i] = token_of_key(job, around[i]);
@@ -299,14 +339,15 @@ static int write_wordpiece(const struct vocab_job *job, struct err *err)
     if (add_text(job, "{", err) < 0 || add_added(job, err) < 0 ||
         buf_addf(
             job->text, err,
-            "\"normalizer\":{\"type\":\"BertNormalizer\"},\"pre_tokenizer\":{\"type\":"
-            "\"BertPreTokenizer\"},"
+            "\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":%s,\"strip_accents\":%s},"
+            "\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"
             "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
             "\"cls\"}},"
             "{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"sep\"}}],\"special_tokens\":{"
             "\"cls\":{\"ids\":[%lld]},\"sep\":{\"ids\":[%lld]}}},\"decoder\":{\"type\":\"WordPiece\"},"
             "\"model\":{\"type\":\"WordPiece\",\"spelled_with_spaces\":true,",
-            (long long)id[0], (long long)id[1]) < 0 ||
+            lower ? "true" : "false", strip ? "true" : "false", (long long)id[0],
+            (long long)id[1]) < 0 ||
         add_token_name(job, "unk_token", token_of_key(job, "tokenizer.ggml.unknown_token_id"), err) <
             0 ||
         add_vocab(job, 0, err) < 0)
@@ -318,10 +359,8 @@ static const struct tokenizer_kind {
     const char *name;
     int (*write)(const struct vocab_job *job, struct err *err);
 } models[] = {
-    {"gpt2", write_bpe},
-    {"llama", write_spm},
-    {"gemma4", write_gemma4},
-    {"bert", write_wordpiece},
+    {"gpt2", write_bpe},      {"llama", write_spm},      {"t5", write_unigram},
+    {"gemma4", write_gemma4}, {"bert", write_wordpiece},
 };
 
 static int check_lists(const struct vocab_job *job, struct err *err)
@@ -349,7 +388,7 @@ static int write_model(const struct vocab_job *job, const struct gguf_element *n
             return check_lists(job, err) < 0 ? -1 : models[i].write(job, err);
     return err_set(err,
                    "%s: tokenizer model \"%s\" (tokenizer.ggml.model) is not supported; gpt2, "
-                   "llama, gemma4 and bert are",
+                   "llama, t5, gemma4 and bert are",
                    job->path, excerpt_of(name->text, name->len).text);
 }
 

@@ -239,7 +239,7 @@ PHASE void softcap_alibi(const struct attend *a, size_t query, size_t first, flo
     for (int g = 0; a->softcap > 0 && g < BLOCK_VECS; g++)
         vf_store(scores + g * VW, cap * vf_tanh(vf_load(scores + g * VW) / cap));
     for (size_t p = 0; a->slope && p < BLOCK; p++)
-        scores[p] += a->slope[query] * ((float)(first + p) - a->position[query]);
+        scores[p] -= a->slope[query] * fabsf((float)(first + p) - a->position[query]);
 }
 
 /* Applies soft cap, ALiBi and mask to a query's scores in a block; returns their maximum. */

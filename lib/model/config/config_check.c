@@ -319,10 +319,9 @@ static int check_no_head(const struct config *c, const char *name, struct err *e
 {
     if (c->no_head && (c->tied_head || c->target_head || config_is_draft_head(c)))
         return err_set(err, "%s: no_head excludes tied_head, and draft heads need one", name);
-    if (c->keys->bidirectional &&
-        (!c->no_head || c->position == POSITION_ALIBI || config_state_layers(c, 0, c->layers)))
-        return err_set(
-            err, "%s: bidirectional attention excludes an LM head, ALiBi and recurrent state", name);
+    if (c->keys->bidirectional && (!c->no_head || config_state_layers(c, 0, c->layers)))
+        return err_set(err, "%s: bidirectional attention excludes an LM head and recurrent state",
+                       name);
     return 0;
 }
 
@@ -427,6 +426,11 @@ static int check_factors(const struct config *c, const char *name, struct err *e
             err,
             "%s: attn_in_scale excludes bias_qkv, attn_out_scale bias_out, mlp_scale bias_mlp, "
             "and factors of layers with a state exclude bias_state",
+            name);
+    if (c->mlp->down_bias &&
+        (c->mlp->bias || c->mlp->out_scale != 0 || c->moe->beside || c->keys->activation_sparsity.n))
+        return err_set(
+            err, "%s: bias_down excludes bias_mlp, mlp_scale, expert_beside and activation_sparsity",
             name);
     if ((c->recurrent->scales.n && c->recurrent->scales.n != 5) || (state && !mamba))
         return err_set(err,
