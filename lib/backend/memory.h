@@ -90,6 +90,13 @@ struct backend_memory {
     void (*file_write)(struct async_file *file, struct async_ticket *ticket, struct device_addr from,
                        size_t offset, size_t bytes);
 
+    /* Of a memory apart from the process's, of which reserve() takes all bytes at once; else NULL. Starts a copy between the
+     * process's memory and a block, which sees the block as all calls before it leave it. Until wait_exchange() neither may be
+     * changed, but the block may be given back. wait_exchange() adds the copy's failure to failed(). */
+    void (*exchange)(struct async_ticket *ticket, void *host, struct device_addr at, size_t bytes,
+                     bool to_host);
+    void (*wait_exchange)(struct async_ticket *ticket);
+
     /* Returns -1 and the first failure of all functions that return none; from then on, contents are undefined. NULL:
      * they cannot fail. */
     int (*failed)(struct err *err);

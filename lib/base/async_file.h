@@ -19,6 +19,7 @@ struct async_ticket {
     double since_ms;
     int error;         /* errno of the first request that failed; 0: none */
     bool wrote, ended; /* the failed request was a write; it met the end of the file or disk */
+    void *copies;      /* for copies by others than a file: what they wait for */
 };
 
 /* Why the requests of a ticket failed, as in struct async_ticket. */

@@ -48,6 +48,25 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *la
     return 0;
 }
 
+/* All at once, or in chunks where an offloading cache limits memory. On error the sequence is as before. */
+static int append_all(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first,
+                      size_t rows, size_t stored, struct err *err)
+{
+    struct kv_seq *s = &kv->seq[seq];
+    const size_t before = kv_position(kv, seq), most = kv->policy->prefetch ? KV_CHUNK_ROWS : rows;
+    for (size_t at = 0, n; at < rows; at += n) {
+        n = size_min(most, rows - at);
+        const int rc = append_rows(kv, seq, layer, first + at, n, stored, err);
+        s->pending = 0;
+        if (rc < 0) {
+            kv_truncate(kv, seq, s->n ? before : 0);
+            return -1;
+        }
+        s->n += n;
+    }
+    return 0;
+}
+
 static int attach_in_place(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t rows,
                            size_t stored, struct err *err)
 {
@@ -81,38 +100,21 @@ int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size
                        rows, stored, first, kv->setup.shape.max_rows);
     if (kv_attaches(kv, layer))
         return attach_in_place(kv, seq, layer, rows, stored, err);
-    /* all rows at once, or in chunks where an offloading cache limits memory */
     s->first = first;
-    const size_t most = kv->policy->prefetch ? KV_CHUNK_ROWS : rows;
-    for (size_t at = 0; at < rows; at = s->n) {
-        const size_t more = size_min(most, rows - at);
-        if (append_rows(kv, seq, layer, at, more, stored, err) < 0) {
-            kv_truncate(kv, seq, 0);
-            return -1;
-        }
-        s->n += more;
-        s->pending = 0;
-    }
-    return 0;
+    return append_all(kv, seq, layer, 0, rows, stored, err);
 }
 
 int kv_extend(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first, size_t rows,
               size_t stored, size_t expected, struct err *err)
 {
-    struct kv_seq *s = &kv->seq[seq];
     if (rows > kv_left(kv, seq) || kv_position(kv, seq) + rows > kv->untrimmed_limit)
         return err_set(err, "cannot load %zu tokens at position %zu into a sequence of at most %zu",
                        rows, kv_position(kv, seq), kv->setup.shape.max_rows);
     const size_t ahead =
         kv->policy->prefetch || kv->policy->rolling ? rows : size_min(expected, kv_left(kv, seq));
-    if ((ahead > rows && kv->policy->ensure(kv, seq, ahead, err) < 0) ||
-        append_rows(kv, seq, layer, first, rows, stored, err) < 0) {
-        s->pending = 0;
-        return -1;
-    }
-    s->n += rows;
-    s->pending = 0;
-    return 0;
+    return ahead > rows && kv->policy->ensure(kv, seq, ahead, err) < 0
+               ? -1
+               : append_all(kv, seq, layer, first, rows, stored, err);
 }
 
 static void prefetch_head(struct kv *kv, size_t seq, size_t layer, size_t head)

@@ -72,6 +72,9 @@ struct cl_api {
                                 size_t bytes, uint32_t n_events, void *const *events, void **event);
     int32_t (*enqueue_svm_fill)(void *queue, void *to, const void *pattern, size_t pattern_bytes,
                                 size_t bytes, uint32_t n_events, void *const *events, void **event);
+    int32_t (*enqueue_marker)(void *queue, uint32_t n_events, void *const *events, void **event);
+    int32_t (*wait_events)(uint32_t n, void *const *events);
+    int32_t (*release_event)(void *event);
     int32_t (*flush)(void *queue);
     int32_t (*finish)(void *queue);
 };

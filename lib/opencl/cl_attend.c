@@ -253,8 +253,9 @@ int cl_run_attend(struct cl_pass *pass, const struct op *op, const struct op_ste
     (void)rows;
     const size_t layer = op->attend.layer, end = pass->shape[op->attend.shape].kv_heads,
                  most = kv_offload(pass->kv).heads_at_once;
+    const bool apart = kv_offload(pass->kv).apart;
     const struct kv_shape *shape = &kv_setup(pass->kv)->shape;
-    const struct attend_slice all = {0, end, false};
+    const struct attend_slice all = {0, end, apart};
     if (!most)
         return attend_slice(pass, op, step, &all, err);
     prefetch(pass, step, layer, 0, size_min(most, end));
@@ -267,7 +268,6 @@ int cl_run_attend(struct cl_pass *pass, const struct op *op, const struct op_ste
         const struct attend_slice slice = {head, next - head, true};
         if (attend_slice(pass, op, step, &slice, err) < 0)
             return -1;
-        cl_finish(); /* the slice's memory is used again */
     }
     return 0;
 }

@@ -33,6 +33,9 @@ static const struct library_function functions[] = {
     {"clSVMFree", offsetof(struct cl_api, svm_free)},
     {"clEnqueueSVMMemcpy", offsetof(struct cl_api, enqueue_svm_copy)},
     {"clEnqueueSVMMemFill", offsetof(struct cl_api, enqueue_svm_fill)},
+    {"clEnqueueMarkerWithWaitList", offsetof(struct cl_api, enqueue_marker)},
+    {"clWaitForEvents", offsetof(struct cl_api, wait_events)},
+    {"clReleaseEvent", offsetof(struct cl_api, release_event)},
     {"clFlush", offsetof(struct cl_api, flush)},
     {"clFinish", offsetof(struct cl_api, finish)},
 };
@@ -65,6 +68,7 @@ struct cl_kernel {
 static struct {
     pthread_mutex_t lock;
     void *device, *context, *queue;
+    void *exchanging; /* the queue of cl_exchange(); NULL: nothing was exchanged */
     struct cl_limits limits;
     char *cache;
     char platform[256];
@@ -76,7 +80,7 @@ static struct {
     void **block;        /* [n_blocks]: those of cl_alloc() */
     size_t *block_bytes; /* [n_blocks] */
     size_t n_blocks, blocks_cap, sizes_cap, block_changes;
-    uint64_t taken_bytes; /* by all blocks */
+    uint64_t taken_bytes, most_bytes; /* by all blocks, now and at most */
     char *staging;
     cl_address stage;
     size_t stage_bytes, staged, stage_turns;
@@ -284,19 +288,27 @@ cl_address cl_alloc(size_t bytes)
         dev.block[dev.n_blocks] = block;
         dev.block_bytes[dev.n_blocks++] = bytes;
         dev.taken_bytes += bytes;
+        dev.most_bytes = size_max(dev.most_bytes, dev.taken_bytes);
         dev.block_changes++;
     }
     pthread_mutex_unlock(&dev.lock);
     return (cl_address)(uintptr_t)block;
 }
 
-/* Commands that use the block may still be in the queue. */
+static void finish_all(void)
+{
+    check(cl.finish(dev.queue), "clFinish");
+    if (dev.exchanging)
+        check(cl.finish(dev.exchanging), "clFinish");
+}
+
+/* Commands that use the block may still be in a queue. */
 void cl_free(cl_address block)
 {
     if (!block)
         return;
     pthread_mutex_lock(&dev.lock);
-    check(cl.finish(dev.queue), "clFinish");
+    finish_all();
     for (size_t i = 0; i < dev.n_blocks; i++)
         if (dev.block[i] == pointer(block)) {
             dev.taken_bytes -= dev.block_bytes[i];
@@ -338,6 +350,56 @@ void cl_zero(cl_address to, size_t bytes)
     check(cl.enqueue_svm_fill(dev.queue, pointer(to), &zero, 1, bytes, 0, NULL, NULL),
           "clEnqueueSVMMemFill");
     pthread_mutex_unlock(&dev.lock);
+}
+
+uint64_t cl_most_bytes(bool again)
+{
+    pthread_mutex_lock(&dev.lock);
+    if (again)
+        dev.most_bytes = dev.taken_bytes;
+    const uint64_t most = dev.most_bytes;
+    pthread_mutex_unlock(&dev.lock);
+    return most;
+}
+
+/* ---- copies beside other commands ---- */
+
+void cl_exchange(void **event, void *host, cl_address at, size_t bytes, bool to_host)
+{
+    void *before = NULL, *now = NULL;
+    int32_t status = 0;
+    pthread_mutex_lock(&dev.lock);
+    if (!dev.exchanging)
+        dev.exchanging = cl.create_queue(dev.context, dev.device, 0, &status);
+    check(status, "clCreateCommandQueue");
+    if (!dev.has_failed)
+        check(cl.enqueue_marker(dev.queue, 0, NULL, &before), "clEnqueueMarkerWithWaitList");
+    if (!dev.has_failed)
+        check(cl.flush(dev.queue), "clFlush");
+    if (!dev.has_failed)
+        check(cl.enqueue_svm_copy(dev.exchanging, 0, to_host ? host : pointer(at),
+                                  to_host ? pointer(at) : host, bytes, 1, &before, &now),
+              "clEnqueueSVMMemcpy");
+    if (!dev.has_failed)
+        check(cl.flush(dev.exchanging), "clFlush");
+    if (before)
+        cl.release_event(before);
+    if (now && *event)
+        cl.release_event(*event);
+    *event = now ? now : *event;
+    pthread_mutex_unlock(&dev.lock);
+}
+
+/* The lock is not held meanwhile: others may start commands. */
+void cl_wait_event(void **event)
+{
+    const int32_t status = *event ? cl.wait_events(1, event) : 0;
+    pthread_mutex_lock(&dev.lock);
+    check(status, "clWaitForEvents");
+    if (*event)
+        cl.release_event(*event);
+    pthread_mutex_unlock(&dev.lock);
+    *event = NULL;
 }
 
 void cl_finish(void)

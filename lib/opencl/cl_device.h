@@ -1,5 +1,5 @@
 /* The OpenCL device: one per process, opened once. Commands go to one queue, which runs them in order, so a command sees the
- * memory as the commands before it left it.
+ * memory as the commands before it left it; cl_exchange() has another.
  *
  * A command that fails ends no function that cannot return an error: the first failure is kept, and cl_failed() returns it
  * from then on. */
@@ -44,6 +44,15 @@ void cl_write(cl_address to, const void *from, size_t bytes);
 /* The same within the device's memory, without waiting: blocks must not overlap; bytes to zero. */
 void cl_copy_block(cl_address to, cl_address from, size_t bytes);
 void cl_zero(cl_address to, size_t bytes);
+
+/* A copy between the device's memory and that of the process by a second queue, which runs them in order, after all commands
+ * before it and beside those behind it; cl_wait_event() waits for it, and for those before it that have the same *event, NULL at
+ * first. */
+void cl_exchange(void **event, void *host, cl_address at, size_t bytes, bool to_host);
+void cl_wait_event(void **event);
+
+/* The most bytes that all blocks have had at once; `again`: from now on. */
+uint64_t cl_most_bytes(bool again);
 
 /* Operations of several threads follow one another: they stage, and launch kernels, between these two. They nest. */
 void cl_enter(void);

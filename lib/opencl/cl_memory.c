@@ -349,6 +349,16 @@ static void file_write(struct async_file *file, struct async_ticket *ticket, str
     cpu_memory.free(VM_MMAP, cpu_addr(between), bytes);
 }
 
+/* ---- copies beside operations ---- */
+
+static void exchange(struct async_ticket *ticket, void *host, struct device_addr at, size_t bytes,
+                     bool to_host)
+{
+    cl_exchange(&ticket->copies, host, at.device_address, bytes, to_host);
+}
+
+static void wait_exchange(struct async_ticket *ticket) { cl_wait_event(&ticket->copies); }
+
 const struct backend_memory cl_memory = {
     .name = "opencl",
     .alloc = alloc,
@@ -365,5 +375,7 @@ const struct backend_memory cl_memory = {
     .store = store,
     .file_read = file_read,
     .file_write = file_write,
+    .exchange = exchange,
+    .wait_exchange = wait_exchange,
     .failed = cl_failed,
 };

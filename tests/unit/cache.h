@@ -24,11 +24,14 @@ static inline struct kv_shape cache_shape(size_t layers, size_t kv_heads, size_t
         type);
 }
 
-/* kv_spec_parse(), for a cache in the memory of the CPU. */
+/* The memory of the caches, whose addresses are pointers. */
+static const struct backend_memory *cache_memory = &cpu_memory;
+
+/* kv_spec_parse(), for a cache in this memory. */
 static inline int cache_spec_parse(struct kv_spec *spec, const char *text, struct err *err)
 {
     const int rc = kv_spec_parse(spec, text, err);
-    spec->memory = &cpu_memory;
+    spec->memory = cache_memory;
     return rc;
 }
 

@@ -1,6 +1,6 @@
 /* Models on the OpenCL device: ids are those of the CPU, and the bits of all logits are the same for every cache policy, chunk
  * and snapshot (trace.h). Growth events and copies, counted by the commands that the device got, are those of equations 1
- * and 2 of the BMC paper.
+ * and 2 of the BMC paper. The device's memory that offloaded heads take is bounded by ram=.
  *
  *   opencl_device CACHE TYPE MODEL..   CACHE: folder of programs; TYPE: of the KV cache
  *   opencl_device --info               names the device
@@ -70,6 +70,67 @@ static void check_counts(const struct model *model, const struct backend *device
           "r = %zu: %zu bytes copied", r, (size_t)(after.copied_bytes - before.copied_bytes));
     check(after.allocations - before.allocations == events * 2 * shape->layers, "r = %zu: %zu blocks",
           r, (size_t)(after.allocations - before.allocations));
+    session_close(session);
+}
+
+/* Opens a session for LONG tokens in passes of 64. */
+enum { LONG = 1024 };
+static struct session *open_long(const struct model *model, const struct backend *device,
+                                 const char *policy)
+{
+    struct err err;
+    struct session *session;
+    struct session_options options = options_for(device, policy, 64);
+    options.context = LONG;
+    options.batch = 1;
+    if (session_open(&session, model, &options, &err) < 0)
+        fail_with(&err);
+    return session;
+}
+
+/* The hash of logits behind LONG tokens, and the bytes of the device that the cache took for them. */
+static struct hash run_long(struct session *session, size_t *bytes)
+{
+    struct err err;
+    const size_t before = cl_most_bytes(true), vocab = session_vocab(session);
+    size_t row = 0;
+    float *logits = malloc(vocab * sizeof *logits);
+    for (size_t at = 0; at < LONG; at += 64) {
+        uint32_t token[64];
+        for (size_t i = 0; i < 64; i++)
+            token[i] = (uint32_t)((3 + 2 * i + at) % vocab);
+        row = batch_add(session, 0, token, 64) + 63;
+        if (session_run(session, 1, &err) < 0)
+            fail_with(&err);
+    }
+    *bytes = cl_most_bytes(false) - before;
+    if (session_logits(session, &row, 1, logits, &err) < 0)
+        fail_with(&err);
+    const struct hash hash = hash_of(logits, vocab * sizeof *logits);
+    free(logits);
+    return hash;
+}
+
+/* Offloaded heads: the least ram= bounds the device's memory, but for the largest block once more while it grows and what
+ * the list of copies takes; logits are those of a cache in the device's memory. */
+static void check_offload(const struct model *model, const struct backend *device)
+{
+    enum { LISTS = 64 << 10 };
+    struct session *session = open_long(model, device, "headwise");
+    const size_t ram = offload_floor(session_kv(session), LONG, 64);
+    size_t whole, bytes;
+    const struct hash want = run_long(session, &whole);
+    session_close(session);
+    char policy[64];
+    snprintf(policy, sizeof policy, "headwise:ram=%zu", ram);
+    session = open_long(model, device, policy);
+    const struct hash got = run_long(session, &bytes);
+    const size_t block =
+        LONG * kv_sizes_row_bytes(&kv_setup(session_kv(session))->shape.sizes[0], KV_K);
+    check(kv_offload(session_kv(session)).heads_at_once > 0 && memcmp(&want, &got, sizeof got) == 0,
+          "%s: other logits with offloaded heads", model->name);
+    check(bytes <= ram + block + LISTS && bytes < whole, "%zu bytes on the device, ram=%zu, %zu in all",
+          bytes, ram, whole);
     session_close(session);
 }
 
@@ -301,6 +362,8 @@ int main(int argc, char **argv)
         if (model_open(&model, argv[i], &err) < 0)
             fail_with(&err);
         check_model(model, device, types.all);
+        if (i == 3 && types.all.k == DTYPE_F32)
+            check_offload(model, device);
         for (size_t r = 16; i == 3 && r <= 32; r *= 2)
             check_counts(model, device, r);
         model_close(model);

@@ -7,8 +7,6 @@
 
 /* ---- parameters: "ram=1G,dir=/var/tmp,group=auto", all optional ---- */
 
-enum { CAPACITY_STEP = 64 }; /* rows per growth event */
-
 static bool parse_ram(struct kv_spec *spec, const char *value)
 {
     return parse_bytes(value, &spec->offload.ram);
@@ -46,9 +44,9 @@ static size_t capacity_step(struct kv *kv, const struct kv_spec *spec)
     (void)spec;
     if (!options->ram)
         options->ram = (size_t)1 << 30;
-    if (!*options->dir)
+    if (!*options->dir && !kv->memory->exchange)
         strcpy(options->dir, "/var/tmp");
-    return size_min(CAPACITY_STEP, kv->setup.shape.max_rows);
+    return size_min(OFFLOAD_STEP, kv->setup.shape.max_rows);
 }
 
 static const struct kv_growth growth = {.parse = parse_options, .rows = capacity_step};
@@ -71,6 +69,12 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
     for (size_t l = 0; l < kv->setup.shape.layers && h->group; l++)
         offload_flush(kv, seq, l, s->n);
     offload_count(kv, seq, rows);
+    /* rows of a long step, and of a fork, have memory when they come */
+    const bool later = h->seq[seq].copying || rows > KV_CHUNK_ROWS;
+    for (size_t l = 0; l < kv->setup.shape.layers; l++)
+        offload_grow(kv, seq, l, s->n + rows, later);
+    if (offload_report(kv, err) < 0)
+        return -1;
     const size_t cap = size_min(round_up(s->n + rows, kv->setup.r), kv->setup.shape.max_rows);
     kv->stats.allocations += cap > s->cap;
     s->cap = size_max(s->cap, cap);
@@ -87,6 +91,9 @@ static void headwise_append(struct kv *kv, size_t seq, size_t layer, size_t firs
                             struct device_addr k, struct device_addr v, size_t stride,
                             const struct kv_queries *queries)
 {
+    offload_grow(kv, seq, layer, kv->seq[seq].n + first + rows, false);
+    if (offload_of(kv)->failed)
+        return;
     kv_rows_append(kv, seq, layer, first, rows, k, v, stride, queries);
     if (rows <= KV_CHUNK_ROWS || !offload_of(kv)->group)
         return;
@@ -158,7 +165,7 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
 static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
     struct offload *h = offload_of(kv);
-    if (addr_is_null(h->seq[seq].rows))
+    if (!h->seq[seq].in_use)
         return;
     if (rows + n_extra) {
         offload_buffers_wait(kv, seq);

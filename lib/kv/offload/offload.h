@@ -10,9 +10,10 @@ struct kv_streaming;
 enum { OFFLOAD_DIR_SIZE = 512 };
 
 struct offload_options {
-    size_t ram;                 /* memory budget of the KV cache in bytes */
-    size_t group;               /* KV heads read from the file at a time; 0: automatic */
-    char dir[OFFLOAD_DIR_SIZE]; /* folder for the file of offloaded entries */
+    size_t ram;   /* memory budget of the KV cache in bytes */
+    size_t group; /* KV heads read from the file at a time; 0: automatic */
+    char dir
+        [OFFLOAD_DIR_SIZE]; /* folder for the file of offloaded entries, unless the cache is a device's */
     /* heads that see attention sinks and a recent window only; NULL: none. Read by kv_open() */
     const struct kv_streaming *streaming;
 };
@@ -21,6 +22,7 @@ struct offload_options {
 struct offload_limits {
     size_t ram;           /* memory budget in bytes */
     size_t heads_at_once; /* maximum KV heads per kv_prefetch(); 0: all are in memory */
+    bool apart;           /* kv_view() is for one head at a time: each has memory of its own */
 };
 
 struct offload_limits kv_offload(const struct kv *kv);

@@ -24,13 +24,15 @@ static size_t last_layer_of(const struct kv *kv, size_t sizes)
 static size_t tail_of(const struct kv *kv, const struct growing *g, size_t sizes, size_t matrix,
                       size_t bytes)
 {
-    const size_t end = offload_blocks_up(bytes, g->n + g->more),
+    const size_t end = offload_blocks_up(bytes, offload_held(kv, g->n + g->more)) +
+                       offload_slack(kv, bytes),
                  last = kv->head[kv->first_head[last_layer_of(kv, sizes)]].matrix + matrix,
                  from = g->flushed ? g->flushed[last] : offload_blocks_down(bytes, g->in_file);
     if (g->copying)
         return end - offload_blocks_down(bytes, g->n + g->more);
-    return g->more <= KV_CHUNK_ROWS ? end - from
-                                    : offload_blocks_up(bytes, g->n) - from + 2 * OFFLOAD_BLOCK;
+    return g->more <= KV_CHUNK_ROWS
+               ? end - from
+               : offload_blocks_up(bytes, g->n) - from + 2 * OFFLOAD_BLOCK + offload_slack(kv, bytes);
 }
 
 static struct offload_memory memory_of_none(const struct kv *kv, const struct kv_shape *shape)
@@ -44,17 +46,26 @@ static struct offload_memory memory_of_none(const struct kv *kv, const struct kv
 }
 
 /* Bytes of `rows` rows of K and V of one head in layers of these sizes, each rounded up to whole blocks. */
-static size_t head_blocks(const struct kv_sizes *sizes, size_t rows)
+static size_t head_blocks(const struct kv *kv, const struct kv_sizes *sizes, size_t rows)
 {
     size_t bytes = 0;
+    rows = offload_held(kv, rows);
     for (size_t m = 0; m < kv_matrices(sizes); m++)
         bytes = size_plus(bytes, offload_blocks_up(kv_sizes_row_bytes(sizes, m), rows));
     return bytes;
 }
 
+static size_t slack_of(const struct kv *kv, const struct kv_sizes *sizes)
+{
+    size_t bytes = 0;
+    for (size_t m = 0; m < kv_matrices(sizes); m++)
+        bytes += offload_slack(kv, kv_sizes_row_bytes(sizes, m));
+    return bytes;
+}
+
 /* Bytes in memory on their way to the file. `copying`: the byte range that a fork copies at a time;
  * else K and V of two layers of a forward pass of `step` rows, or 0 if it is short (kv_rows.h). */
-static size_t in_transit(const struct kv_shape *shape, size_t step, bool copying)
+static size_t in_transit(const struct kv *kv, const struct kv_shape *shape, size_t step, bool copying)
 {
     size_t most = 0;
     for (size_t i = 0; i < shape->n_sizes; i++) {
@@ -63,7 +74,7 @@ static size_t in_transit(const struct kv_shape *shape, size_t step, bool copying
             most = size_max(most, size_min(offload_blocks_up(kv_sizes_row_bytes(sizes, m), step),
                                            OFFLOAD_STRIP_BYTES));
         if (!copying && step > KV_CHUNK_ROWS)
-            most = size_max(most, size_times(2 * sizes->kv_heads, head_blocks(sizes, step)));
+            most = size_max(most, size_times(2 * sizes->kv_heads, head_blocks(kv, sizes, step)));
     }
     return most;
 }
@@ -72,13 +83,13 @@ static void add_growing(struct offload_memory *m, const struct kv *kv, const str
 {
     for (size_t i = 0; i < m->shape->n_sizes; i++) {
         const struct kv_sizes *sizes = &m->shape->sizes[i];
-        m->size[i].head_bytes += head_blocks(sizes, g->n + g->more);
+        m->size[i].head_bytes += head_blocks(kv, sizes, g->n + g->more);
         for (size_t v = 0; v < kv_matrices(sizes); v++)
             m->size[i].tail_bytes += tail_of(kv, g, i, v, kv_sizes_row_bytes(sizes, v));
     }
     m->streaming_bytes +=
-        offload_of(kv)->streaming.n * (head_blocks(&m->shape->sizes[0], g->n + g->more) - g->gap);
-    m->more_bytes += in_transit(m->shape, g->more, g->copying);
+        offload_of(kv)->streaming.n * (head_blocks(kv, &m->shape->sizes[0], g->n + g->more) - g->gap);
+    m->more_bytes += in_transit(kv, m->shape, g->more, g->copying);
 }
 
 /* Memory needed by all sequences while `rows` rows are added to sequence `seq`. */
@@ -260,7 +271,7 @@ size_t offload_prompt_excess(const struct kv *kv, size_t rows, size_t chunk, siz
 /* Bytes of a streaming head's K and V that are in memory in a sequence of `rows` rows. */
 static size_t streaming_bytes(const struct kv *kv, size_t rows)
 {
-    return head_blocks(kv_layer_sizes(kv, 0), rows) - offload_gap_of(kv, rows);
+    return head_blocks(kv, kv_layer_sizes(kv, 0), rows) - offload_gap_of(kv, rows);
 }
 
 size_t offload_bytes(const struct kv *kv, const struct kv_shape *shape, size_t rows)
@@ -269,7 +280,7 @@ size_t offload_bytes(const struct kv *kv, const struct kv_shape *shape, size_t r
     size_t bytes = 0;
     for (size_t l = 0; l < shape->layers; l++) {
         const struct kv_sizes *sizes = kv_sizes_of(shape, l);
-        bytes = size_plus(bytes, size_times(sizes->kv_heads, head_blocks(sizes, rows)));
+        bytes = size_plus(bytes, size_times(sizes->kv_heads, head_blocks(kv, sizes, rows)));
     }
     return bytes == SIZE_MAX || !streaming ? bytes : bytes - streaming * offload_gap_of(kv, rows);
 }
@@ -285,15 +296,16 @@ size_t offload_floor(const struct kv *kv, size_t rows, size_t step)
     struct offload_memory m = memory_of_none(kv, shape);
     for (size_t i = 0; i < shape->n_sizes; i++) {
         const struct kv_sizes *sizes = &shape->sizes[i];
-        m.size[i].head_bytes = head_blocks(sizes, rows);
-        m.size[i].tail_bytes = step ? head_blocks(sizes, 2 * size_min(step, KV_CHUNK_ROWS)) +
-                                          kv_matrices(sizes) * 2 * OFFLOAD_BLOCK
+        m.size[i].head_bytes = head_blocks(kv, sizes, rows);
+        m.size[i].tail_bytes = step ? head_blocks(kv, sizes, 2 * size_min(step, KV_CHUNK_ROWS)) +
+                                          kv_matrices(sizes) * 2 * OFFLOAD_BLOCK + slack_of(kv, sizes)
                                     : 0;
     }
-    m.more_bytes = step ? size_max(in_transit(shape, step, false), in_transit(shape, rows, true)) : 0;
+    m.more_bytes =
+        step ? size_max(in_transit(kv, shape, step, false), in_transit(kv, shape, rows, true)) : 0;
     m.streaming_bytes =
         size_times(offload_of(kv)->streaming.n,
-                   size_plus(streaming_bytes(kv, rows), head_blocks(kv_layer_sizes(kv, 0), step)));
+                   size_plus(streaming_bytes(kv, rows), head_blocks(kv, kv_layer_sizes(kv, 0), step)));
     return offload_plan_bytes(&m, size_min(size_max(kv->spec.offload.group, 1), kv_shape_heads(shape)),
                               NULL);
 }

@@ -12,6 +12,9 @@ struct offload_file {
     const struct backend_memory *memory;
     char *dir;
     struct async_file *async;
+    char *host; /* in place of the file, [host_bytes] */
+    size_t host_bytes;
+    double host_rate;
 };
 
 /* Creates a file and unlinks it at once, for file systems without O_TMPFILE. */
@@ -61,12 +64,29 @@ static bool try_file(int fd)
     return ok;
 }
 
+static int open_host(struct offload_file *file, const char *dir, size_t bytes, struct err *err)
+{
+    enum { FIRST_RATE = 10000000 }; /* bytes per ms, before the first copy is timed */
+    if (*dir)
+        return err_set(
+            err,
+            "dir=%s is for the CPU's cache: heads that are not in the device's memory are in "
+            "that of the host, so leave it out",
+            dir);
+    file->host_rate = FIRST_RATE;
+    file->host_bytes = bytes;
+    file->host = vm_reserve(VM_MMAP, bytes);
+    return file->host ? 0 : err_no_memory(err, "%zu bytes of address space; use a smaller -c", bytes);
+}
+
 int offload_file_open(struct offload_file **out, const struct backend_memory *memory, const char *dir,
-                      struct err *err)
+                      size_t bytes, struct err *err)
 {
     struct offload_file *file = *out = mem_zalloc(1, sizeof *file);
     int fd = -1, rc = -1;
-    if (!file || !(file->dir = strdup(dir)))
+    if (file && memory->exchange)
+        rc = open_host(file, dir, bytes, err);
+    else if (!file || !(file->dir = strdup(dir)))
         rc = err_no_memory(err, "a file of KV entries");
     else if ((fd = open_file(dir)) < 0)
         rc = err_errno(
@@ -88,21 +108,60 @@ int offload_file_open(struct offload_file **out, const struct backend_memory *me
     return rc;
 }
 
+/* Starts a copy between the device's memory and that of the host. */
+static void exchange(struct offload_file *file, struct async_ticket *ticket, struct device_addr at,
+                     size_t offset, size_t bytes, bool to_host)
+{
+    if (!ticket->bytes)
+        ticket->since_ms = clock_ms();
+    ticket->bytes += bytes;
+    file->memory->exchange(ticket, file->host + offset, at, bytes, to_host);
+}
+
 void offload_file_read(struct offload_file *file, struct async_ticket *ticket, struct device_addr at,
                        size_t offset, size_t bytes)
 {
-    file->memory->file_read(file->async, ticket, at, offset, bytes);
+    if (file->host)
+        exchange(file, ticket, at, offset, bytes, false);
+    else
+        file->memory->file_read(file->async, ticket, at, offset, bytes);
 }
 
 void offload_file_write(struct offload_file *file, struct async_ticket *ticket, struct device_addr at,
                         size_t offset, size_t bytes)
 {
-    file->memory->file_write(file->async, ticket, at, offset, bytes);
+    if (!file->host)
+        file->memory->file_write(file->async, ticket, at, offset, bytes);
+    else if (vm_commit(file->host + offset, bytes))
+        exchange(file, ticket, at, offset, bytes, true);
+    else
+        ticket->error = ENOMEM;
+}
+
+void offload_file_drop(struct offload_file *file, size_t offset, size_t bytes)
+{
+    if (file->host)
+        vm_drop(file->host + offset, bytes);
+}
+
+static int wait_host(struct offload_file *file, struct async_ticket *ticket, struct err *err)
+{
+    const int error = ticket->error;
+    if (ticket->copies) {
+        file->memory->wait_exchange(ticket);
+        const double ms = clock_ms() - ticket->since_ms;
+        file->host_rate = fmax(file->host_rate, (double)ticket->bytes / fmax(ms, 1e-3));
+    }
+    *ticket = (struct async_ticket){0};
+    return error ? err_no_memory(err, "KV entries that the device's memory does not hold")
+                 : memory_failed(file->memory, err);
 }
 
 int offload_file_wait(struct offload_file *file, struct async_ticket *ticket, struct err *err)
 {
     struct async_failure failure;
+    if (file->host)
+        return wait_host(file, ticket, err);
     if (async_file_wait(file->async, ticket, &failure))
         return 0;
     if (failure.ended)
@@ -114,13 +173,18 @@ int offload_file_wait(struct offload_file *file, struct async_ticket *ticket, st
                      failure.wrote ? "write to" : "read from");
 }
 
-double offload_file_rate(const struct offload_file *file) { return async_file_rate(file->async); }
+double offload_file_rate(const struct offload_file *file)
+{
+    return file->host ? file->host_rate : async_file_rate(file->async);
+}
 
 void offload_file_close(struct offload_file *file)
 {
     if (!file)
         return;
     async_file_close(file->async);
+    if (file->host)
+        vm_release(file->host, file->host_bytes);
     free(file->dir);
     free(file);
 }

@@ -11,9 +11,13 @@ enum { OFFLOAD_BLOCK = ASYNC_BLOCK };
 
 struct offload_file;
 
-/* The file is read to, and written from, `memory`. */
+/* The file is read to, and written from, `memory`. A device's memory has `bytes` bytes of the process's instead of a file, and
+ * `dir` must be empty. */
 int offload_file_open(struct offload_file **file, const struct backend_memory *memory, const char *dir,
-                      struct err *err) MUST_USE;
+                      size_t bytes, struct err *err) MUST_USE;
+
+/* Of such memory: gives back that of bytes [offset, offset + bytes), which are no longer needed. */
+void offload_file_drop(struct offload_file *file, size_t offset, size_t bytes);
 
 /* Waits for requests in flight. NULL is accepted. */
 void offload_file_close(struct offload_file *file);

@@ -9,26 +9,10 @@ static size_t seq_bytes(const struct kv *kv) { return offload_of(kv)->at[kv->n_h
 /* The same in the file: all layers. */
 static size_t file_bytes(const struct kv *kv) { return offload_of(kv)->at[kv->n_heads]; }
 
-struct device_addr offload_head(const struct kv *kv, size_t seq, size_t head)
-{
-    return addr_add(offload_of(kv)->seq[seq].rows, offload_of(kv)->at[head]);
-}
-
 /* Offset of a head, K or V, in the file. */
 static size_t offload_offset(const struct kv *kv, size_t seq, size_t head)
 {
     return seq * file_bytes(kv) + offload_of(kv)->at[head];
-}
-
-size_t offload_blocks_down(size_t row_bytes, size_t rows)
-{
-    return size_times(rows, row_bytes) / OFFLOAD_BLOCK * OFFLOAD_BLOCK;
-}
-
-size_t offload_blocks_up(size_t row_bytes, size_t rows)
-{
-    const size_t bytes = size_times(rows, row_bytes);
-    return bytes > SIZE_MAX - OFFLOAD_BLOCK ? SIZE_MAX : round_up(bytes, OFFLOAD_BLOCK);
 }
 
 /* Lays out the address space; false: it is larger than that of the process. */
@@ -62,7 +46,9 @@ static bool open_tables(struct kv *kv, struct offload *h)
     bool ok = h->resident && h->at && h->seq;
     for (size_t s = 0; ok && s < kv->setup.n_seqs; s++) {
         h->seq[s].flushed = mem_zalloc(2 * kv->n_matrices, sizeof *h->seq[s].flushed);
-        ok = h->seq[s].flushed != NULL;
+        if (kv->memory->exchange)
+            h->seq[s].block = mem_zalloc(kv->n_heads + 2, sizeof *h->seq[s].block);
+        ok = h->seq[s].flushed && (h->seq[s].block || !kv->memory->exchange);
         h->seq[s].written = ok ? h->seq[s].flushed + kv->n_matrices : NULL;
     }
     for (size_t l = 0; ok && l < layers; l++)
@@ -75,6 +61,9 @@ static int copy_streaming(struct kv *kv, const struct kv_streaming *streaming, s
     const struct kv_shape *shape = &kv->setup.shape;
     if (!streaming)
         return 0;
+    if (kv->memory->exchange)
+        return err_set(err, "the list of retrieval heads is for the CPU's cache: use headwise on the "
+                            "device without it");
     if (shape->n_sizes > 1)
         return err_set(err, "retrieval heads need layers whose KV heads have the same sizes: use "
                             "headwise without them");
@@ -96,12 +85,14 @@ int offload_open(struct kv *kv, struct err *err)
         return err_no_memory(err, "the cache's tables");
     pthread_mutex_init(&h->lock, NULL);
     kv->offload.ram = kv->spec.offload.ram;
+    kv->offload.apart = kv->memory->exchange != NULL;
     if (!lay_out(kv, h))
         return err_set(err, "a reservation of %zu rows is larger than the address space",
                        kv->setup.shape.max_rows);
     return copy_streaming(kv, kv->spec.offload.streaming, err) < 0
                ? -1
-               : offload_file_open(&h->offload_file, kv->memory, kv->spec.offload.dir, err);
+               : offload_file_open(&h->offload_file, kv->memory, kv->spec.offload.dir,
+                                   kv->setup.n_seqs * file_bytes(kv), err);
 }
 
 void offload_close(struct kv *kv)
@@ -109,12 +100,13 @@ void offload_close(struct kv *kv)
     struct offload *h = offload_of(kv);
     if (!h)
         return;
-    offload_file_close(h->offload_file);
     for (size_t s = 0; h->seq && s < kv->setup.n_seqs; s++) {
-        if (!addr_is_null(h->seq[s].rows))
-            kv->memory->release(h->seq[s].rows, seq_bytes(kv));
+        if (h->seq[s].in_use)
+            offload_clear(kv, s);
+        free(h->seq[s].block);
         free(h->seq[s].flushed);
     }
+    offload_file_close(h->offload_file);
     free(h->seq);
     free(h->resident);
     free(h->at);
@@ -124,20 +116,12 @@ void offload_close(struct kv *kv)
 int offload_reserve(struct kv *kv, size_t seq, struct err *err)
 {
     struct offload_seq *s = &offload_of(kv)->seq[seq];
-    if (addr_is_null(s->rows))
+    if (!s->in_use && !s->block)
         s->rows = kv->memory->reserve(VM_MMAP, seq_bytes(kv));
-    return addr_is_null(s->rows)
-               ? err_no_memory(err, "%zu bytes of address space; use a smaller -c", seq_bytes(kv))
-               : 0;
-}
-
-/* Stores the first error of functions that cannot return one, for offload_report(). */
-static void offload_set_error(struct kv *kv, const struct err *err)
-{
-    struct offload *h = offload_of(kv);
-    if (!h->failed)
-        h->err = *err;
-    h->failed = true;
+    s->in_use = s->block || !addr_is_null(s->rows);
+    return s->in_use
+               ? 0
+               : err_no_memory(err, "%zu bytes of address space; use a smaller -c", seq_bytes(kv));
 }
 
 int offload_report(struct kv *kv, struct err *err)
@@ -154,8 +138,7 @@ struct strip {
     size_t matrix, head, end, from, to;
 };
 
-typedef void strip_act(struct kv *kv, struct offload_seq *s, struct device_addr at, size_t offset,
-                       size_t bytes);
+typedef void strip_act(struct kv *kv, size_t seq, size_t head, size_t from, size_t to);
 
 /* The layer of a matrix, the bytes of a row, and its number of heads. */
 static size_t layer_of(const struct kv *kv, size_t matrix)
@@ -190,37 +173,33 @@ static void each_strip(struct kv *kv, size_t seq, const struct strip *strip, str
     for (size_t head = strip->head; head < strip->end && strip->from < strip->to; head++) {
         const size_t h = kv->matrix_head[strip->matrix] + head;
         if (!offload_is_streaming(kv, layer_of(kv, strip->matrix), head))
-            act(kv, &offload_of(kv)->seq[seq], addr_add(offload_head(kv, seq, h), strip->from),
-                offload_offset(kv, seq, h) + strip->from, strip->to - strip->from);
+            act(kv, seq, h, strip->from, strip->to);
     }
 }
 
-static void write_strip(struct kv *kv, struct offload_seq *s, struct device_addr at, size_t offset,
-                        size_t bytes)
+static void write_strip(struct kv *kv, size_t seq, size_t head, size_t from, size_t to)
 {
-    offload_file_write(offload_of(kv)->offload_file, &s->writing, at, offset, bytes);
+    struct offload *h = offload_of(kv);
+    offload_file_write(h->offload_file, &h->seq[seq].writing,
+                       addr_add(offload_head(kv, seq, head), from),
+                       offload_offset(kv, seq, head) + from, to - from);
 }
 
-static void read_strip(struct kv *kv, struct offload_seq *s, struct device_addr at, size_t offset,
-                       size_t bytes)
+static void read_strip(struct kv *kv, size_t seq, size_t head, size_t from, size_t to)
 {
-    offload_file_read(offload_of(kv)->offload_file, &s->writing, at, offset, bytes);
-}
-
-static void drop_strip(struct kv *kv, struct offload_seq *s, struct device_addr at, size_t offset,
-                       size_t bytes)
-{
-    (void)s;
-    (void)offset;
-    kv->memory->drop(at, bytes);
+    struct offload *h = offload_of(kv);
+    offload_cover(kv, seq, head, from, to);
+    if (!h->failed)
+        offload_file_read(h->offload_file, &h->seq[seq].writing,
+                          addr_add(offload_head(kv, seq, head), from),
+                          offload_offset(kv, seq, head) + from, to - from);
 }
 
 /* Releases the pages of bytes [from, to) of a head, streaming or not. */
 static void drop_head(struct kv *kv, size_t seq, size_t matrix, size_t head, size_t from, size_t to)
 {
     if (from < to)
-        kv->memory->drop(addr_add(offload_head(kv, seq, kv->matrix_head[matrix] + head), from),
-                         to - from);
+        offload_drop(kv, seq, kv->matrix_head[matrix] + head, from, to);
 }
 
 void offload_flush(struct kv *kv, size_t seq, size_t layer, size_t rows)
@@ -256,7 +235,7 @@ void offload_flush_wait(struct kv *kv, size_t seq)
         const struct strip strip = {m, h->resident[layer_of(kv, m)], heads_of(kv, m), s->flushed[m],
                                     s->written[m]};
         if (ok)
-            each_strip(kv, seq, &strip, drop_strip);
+            each_strip(kv, seq, &strip, offload_drop);
         s->flushed[m] = s->written[m] = ok ? s->written[m] : s->flushed[m];
     }
 }
@@ -303,7 +282,7 @@ static int set_resident_seq(struct kv *kv, size_t seq, const size_t *resident, s
         return -1;
     for (size_t m = 0; m < kv->n_matrices; m++) {
         const size_t to = offload_blocks_down(row_bytes_of(kv, m), n), stay = resident[layer_of(kv, m)];
-        set_resident_matrix(kv, seq, m, stay, to, drop_strip);
+        set_resident_matrix(kv, seq, m, stay, to, offload_drop);
         s->flushed[m] = s->written[m] = stay < heads_of(kv, m) ? to : 0;
     }
     return 0;
@@ -313,7 +292,7 @@ int offload_set_resident(struct kv *kv, const size_t *resident, size_t group, st
 {
     struct offload *h = offload_of(kv);
     for (size_t s = 0; s < kv->setup.n_seqs; s++)
-        if (!addr_is_null(h->seq[s].rows) && set_resident_seq(kv, s, resident, err) < 0) {
+        if (h->seq[s].in_use && set_resident_seq(kv, s, resident, err) < 0) {
             offload_set_error(kv, err);
             return -1;
         }
@@ -326,8 +305,35 @@ int offload_set_resident(struct kv *kv, const size_t *resident, size_t group, st
 static struct device_addr slot_at(const struct kv *kv, size_t seq, size_t buffer, size_t v,
                                   size_t index)
 {
-    return addr_add(offload_head(kv, seq, kv->n_heads + buffer),
-                    (v * kv_shape_heads(&kv->setup.shape) + index) * offload_of(kv)->widest);
+    const struct offload *h = offload_of(kv);
+    const struct offload_buffer *b = &h->seq[seq].buffer[buffer];
+    const struct device_addr at = offload_head(kv, seq, kv->n_heads + buffer);
+    if (!h->seq[seq].block)
+        return addr_add(at, (v * kv_shape_heads(&kv->setup.shape) + index) * h->widest);
+    const size_t first =
+        v ? h->group * offload_blocks_up(kv_row_bytes(kv, b->layer, KV_K), b->rows) : 0;
+    return addr_add(at, first + index * offload_blocks_up(kv_row_bytes(kv, b->layer, v), b->rows));
+}
+
+static void wait_buffer(struct kv *kv, struct offload_buffer *b)
+{
+    struct err err;
+    if (offload_file_wait(offload_of(kv)->offload_file, &b->ticket, &err) < 0)
+        offload_set_error(kv, &err);
+}
+
+static void empty_buffer(struct kv *kv, struct offload_buffer *b)
+{
+    wait_buffer(kv, b);
+    b->heads = b->good[KV_K] = b->good[KV_V] = 0;
+}
+
+static void free_buffer(struct kv *kv, size_t seq, size_t i)
+{
+    struct offload_seq *s = &offload_of(kv)->seq[seq];
+    empty_buffer(kv, &s->buffer[i]);
+    offload_block_free(kv, &s->block[kv->n_heads + i]);
+    s->buffer[i].rows = 0;
 }
 
 void offload_shrink(struct kv *kv, size_t seq, size_t rows)
@@ -336,9 +342,15 @@ void offload_shrink(struct kv *kv, size_t seq, size_t rows)
     for (size_t m = 0; m < kv->n_matrices; m++)
         for (size_t head = 0; head < heads_of(kv, m); head++)
             drop_head(kv, seq, m, head, offload_blocks_up(row_bytes_of(kv, m), rows),
-                      offload_blocks_up(row_bytes_of(kv, m), all));
+                      offload_of(kv)->seq[seq].block ? SIZE_MAX
+                                                     : offload_blocks_up(row_bytes_of(kv, m), all));
     for (size_t i = 0; i < 2; i++) {
-        const struct offload_buffer *b = &offload_of(kv)->seq[seq].buffer[i];
+        struct offload_buffer *b = &offload_of(kv)->seq[seq].buffer[i];
+        if (offload_of(kv)->seq[seq].block) {
+            if (b->rows > offload_held(kv, rows))
+                free_buffer(kv, seq, i);
+            continue;
+        }
         for (size_t v = 0; v < matrices_of(kv, b->layer); v++) {
             const size_t bytes = kv_row_bytes(kv, b->layer, v), from = offload_blocks_up(bytes, rows),
                          to = offload_blocks_up(bytes, all);
@@ -403,8 +415,15 @@ void offload_clear(struct kv *kv, size_t seq)
 {
     struct offload_seq *s = &offload_of(kv)->seq[seq];
     wait_all(kv, seq);
-    kv->memory->release(s->rows, seq_bytes(kv));
+    if (s->block) {
+        for (size_t i = 0; i < kv->n_heads + 2; i++)
+            offload_block_free(kv, &s->block[i]);
+        offload_file_drop(offload_of(kv)->offload_file, seq * file_bytes(kv), file_bytes(kv));
+    } else {
+        kv->memory->release(s->rows, seq_bytes(kv));
+    }
     s->rows = (struct device_addr){0};
+    s->in_use = false;
     s->dropped[KV_K] = s->dropped[KV_V] = 0;
     memset(s->flushed, 0, 2 * kv->n_matrices * sizeof *s->flushed);
 }
@@ -419,7 +438,10 @@ static void copy_strip(struct kv *kv, size_t to, size_t from, const struct strip
                                 round_up(strip->to, OFFLOAD_BLOCK)};
     struct offload_seq *t = &h->seq[to];
     const size_t head = kv->matrix_head[strip->matrix] + strip->head;
+    offload_cover(kv, to, head, strip->from, block.to);
     const struct device_addr at = addr_add(offload_head(kv, to, head), strip->from);
+    if (h->failed)
+        return;
     if (offloaded && strip->from < h->seq[from].flushed[strip->matrix])
         offload_file_read(h->offload_file, &t->writing, at,
                           offload_offset(kv, from, head) + strip->from, block.to - block.from);
@@ -429,7 +451,7 @@ static void copy_strip(struct kv *kv, size_t to, size_t from, const struct strip
         return;
     each_strip(kv, to, &block, write_strip);
     wait_all(kv, to);
-    each_strip(kv, to, &block, drop_strip);
+    each_strip(kv, to, &block, offload_drop);
 }
 
 static void copy_streaming_head(struct kv *kv, size_t to, size_t from, size_t matrix, size_t head,
@@ -489,33 +511,23 @@ void offload_buffers_truncate(struct kv *kv, size_t seq, size_t rows)
                 size_min(s->buffer[i].good[v], rows * kv_row_bytes(kv, s->buffer[i].layer, v));
 }
 
-static void wait_buffer(struct kv *kv, struct offload_buffer *b)
-{
-    struct err err;
-    if (offload_file_wait(offload_of(kv)->offload_file, &b->ticket, &err) < 0)
-        offload_set_error(kv, &err);
-}
-
 void offload_buffers_wait(struct kv *kv, size_t seq)
 {
     for (size_t i = 0; i < 2; i++)
         wait_buffer(kv, &offload_of(kv)->seq[seq].buffer[i]);
 }
 
-static void empty_buffer(struct kv *kv, struct offload_buffer *b)
-{
-    wait_buffer(kv, b);
-    b->heads = b->good[KV_K] = b->good[KV_V] = 0;
-}
-
 void offload_buffers_clear(struct kv *kv, size_t seq)
 {
     const struct offload *h = offload_of(kv);
     struct offload_seq *s = &offload_of(kv)->seq[seq];
-    for (size_t i = 0; i < 2 && !addr_is_null(s->rows); i++) {
+    for (size_t i = 0; i < 2 && s->in_use; i++) {
         empty_buffer(kv, &s->buffer[i]);
-        kv->memory->drop(offload_head(kv, seq, kv->n_heads + i),
-                         h->at[kv->n_heads + i + 1] - h->at[kv->n_heads + i]);
+        if (s->block)
+            free_buffer(kv, seq, i);
+        else
+            kv->memory->drop(offload_head(kv, seq, kv->n_heads + i),
+                             h->at[kv->n_heads + i + 1] - h->at[kv->n_heads + i]);
     }
 }
 
@@ -536,10 +548,41 @@ static struct device_addr buffer_at(const struct kv *kv, size_t seq, const struc
     return slot_at(kv, seq, (size_t)(b - offload_of(kv)->seq[seq].buffer), v, head - b->head);
 }
 
+/* Bytes of a buffer that has slots of `rows` rows. */
+static size_t buffer_bytes(const struct kv *kv, size_t rows)
+{
+    const struct kv_shape *shape = &kv->setup.shape;
+    size_t most = 0;
+    for (size_t i = 0; i < shape->n_sizes; i++) {
+        size_t bytes = 0;
+        for (size_t m = 0; m < kv_matrices(&shape->sizes[i]); m++)
+            bytes += offload_blocks_up(kv_sizes_row_bytes(&shape->sizes[i], m), rows);
+        most = size_max(most, bytes);
+    }
+    return offload_of(kv)->group * most;
+}
+
+/* Gives a buffer that is a block slots for all rows of the sequence; what it held is read again. */
+static bool size_buffer(struct kv *kv, size_t seq, struct offload_buffer *b)
+{
+    struct offload_seq *s = &offload_of(kv)->seq[seq];
+    struct offload_block *block = s->block ? &s->block[kv->n_heads + (size_t)(b - s->buffer)] : NULL;
+    const size_t rows = offload_held(kv, kv->seq[seq].n + kv->seq[seq].pending),
+                 bytes = buffer_bytes(kv, rows);
+    if (!block || (block->bytes >= bytes && block->bytes <= 2 * bytes && b->rows >= rows))
+        return true;
+    wait_buffer(kv, b);
+    b->good[KV_K] = b->good[KV_V] = 0;
+    b->rows = rows;
+    return offload_block_new(kv, block, bytes);
+}
+
 /* Starts to read from the file those blocks of the buffer's heads that the buffer lacks. */
 static void read_missing(struct kv *kv, size_t seq, struct offload_buffer *b)
 {
     const struct offload *h = offload_of(kv);
+    if (!size_buffer(kv, seq, b))
+        return;
     for (size_t v = 0; v < matrices_of(kv, b->layer); v++) {
         const size_t matrix = k_matrix(kv, b->layer) + v,
                      from = b->good[v] / OFFLOAD_BLOCK * OFFLOAD_BLOCK,

@@ -1,4 +1,5 @@
-/* Storage of KV entries by head, in memory and in a file.
+/* Storage of KV entries by head, in memory and in a file; on a device in its memory and that of the host, which then is
+ * the file (offload_blocks.c).
  *
  *   address space of a sequence: [kv.n_heads][stride of the matrix], then two buffers, each
  *                                [K or V][largest number of KV heads][largest stride]
@@ -21,17 +22,30 @@
 #include "kv/offload/offload_file.h"
 #include "kv/offload/offload_plan.h"
 
-enum { OFFLOAD_STRIP_BYTES = 1 << 20 /* maximum of a head's K or V that a fork copies at once */ };
+enum {
+    OFFLOAD_STRIP_BYTES = 1 << 20, /* maximum of a head's K or V that a fork copies at once */
+    OFFLOAD_STEP = 64              /* rows per growth event */
+};
 
 /* A buffer with some offloaded heads of a layer, read from the file. */
 struct offload_buffer {
     size_t layer, head, heads; /* heads 0: empty */
+    size_t rows;               /* of a slot, where buffers are blocks */
     size_t good[2];            /* leading bytes of each head's K and V, valid or being read */
     struct async_ticket ticket;
 };
 
+/* Bytes [from, from + bytes) of a head, or a buffer. */
+struct offload_block {
+    struct device_addr at;
+    size_t from, bytes;
+};
+
 struct offload_seq {
-    struct device_addr rows;   /* none: no address space yet */
+    bool in_use;             /* it has address space, or blocks */
+    struct device_addr rows; /* address space */
+    struct offload_block
+        *block; /* [kv.n_heads + 2]: of the heads, and the buffers; NULL: it is address space */
     size_t *flushed, *written; /* [kv.n_matrices] byte offsets, as in the diagram above */
     struct async_ticket writing;
     struct offload_buffer buffer[2];
@@ -62,6 +76,27 @@ static inline bool offload_is_streaming(const struct kv *kv, size_t layer, size_
     return kv_is_streaming(&offload_of(kv)->streaming, layer, head);
 }
 
+/* Bytes of `rows` rows of one head's K or V, rounded down or up to a multiple of OFFLOAD_BLOCK. */
+static inline size_t offload_blocks_down(size_t row_bytes, size_t rows)
+{
+    return size_times(rows, row_bytes) / OFFLOAD_BLOCK * OFFLOAD_BLOCK;
+}
+
+static inline size_t offload_blocks_up(size_t row_bytes, size_t rows)
+{
+    const size_t bytes = size_times(rows, row_bytes);
+    return bytes > SIZE_MAX - OFFLOAD_BLOCK ? SIZE_MAX : round_up(bytes, OFFLOAD_BLOCK);
+}
+
+/* Keeps the first error of functions that cannot return one. */
+static inline void offload_set_error(struct kv *kv, const struct err *err)
+{
+    struct offload *h = offload_of(kv);
+    if (!h->failed)
+        h->err = *err;
+    h->failed = true;
+}
+
 int offload_open(struct kv *kv, struct err *err);
 void offload_close(struct kv *kv);
 
@@ -69,11 +104,34 @@ void offload_close(struct kv *kv);
 int offload_reserve(struct kv *kv, size_t seq, struct err *err) MUST_USE;
 
 /* Address of a head, K or V, in memory. */
-struct device_addr offload_head(const struct kv *kv, size_t seq, size_t head);
+static inline struct device_addr offload_head(const struct kv *kv, size_t seq, size_t head)
+{
+    const struct offload_seq *s = &offload_of(kv)->seq[seq];
+    return s->block ? addr_add(s->block[head].at, -s->block[head].from)
+                    : addr_add(s->rows, offload_of(kv)->at[head]);
+}
 
-/* Bytes of `rows` rows of one head's K or V, rounded down or up to a multiple of OFFLOAD_BLOCK. */
-size_t offload_blocks_down(size_t row_bytes, size_t rows);
-size_t offload_blocks_up(size_t row_bytes, size_t rows);
+/* ---- offload_blocks.c ---- */
+
+/* Rows that memory is taken for, of `rows`; and bytes of a block more than it needs, at most. */
+size_t offload_held(const struct kv *kv, size_t rows);
+size_t offload_slack(const struct kv *kv, size_t row_bytes);
+
+/* Makes bytes [from, to) of a head writable; bytes before may be lost. Errors are those of offload_report(). No-op in address space. */
+void offload_cover(struct kv *kv, size_t seq, size_t head, size_t from, size_t to);
+
+/* The same for a layer's heads, or its resident ones, and the first `rows` rows; of offloaded heads, for those that are not in
+ * the file. */
+void offload_grow(struct kv *kv, size_t seq, size_t layer, size_t rows, bool resident_only);
+
+/* Releases memory of bytes [from, to) of a head. */
+void offload_drop(struct kv *kv, size_t seq, size_t head, size_t from, size_t to);
+
+/* A block for a buffer, in place of the one before; false: out of memory. */
+bool offload_block_new(struct kv *kv, struct offload_block *block, size_t bytes);
+void offload_block_free(struct kv *kv, struct offload_block *block);
+
+/* ---- offload_heads.c ---- */
 
 /* Starts to write a layer's offloaded heads to the file: of each, the whole blocks of its first `rows` rows. */
 void offload_flush(struct kv *kv, size_t seq, size_t layer, size_t rows);
@@ -106,7 +164,7 @@ void offload_clear(struct kv *kv, size_t seq);
 
 void offload_copy(struct kv *kv, size_t to, size_t from, size_t rows);
 
-/* Fails with the first error of functions that could not return one, if there is any. */
+/* Fails with the first error that offload_set_error() kept. */
 int offload_report(struct kv *kv, struct err *err) MUST_USE;
 
 /* ---- offload_budget.c ---- */

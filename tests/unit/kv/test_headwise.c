@@ -33,6 +33,70 @@ static size_t draw(size_t n)
     return (size_t)(state >> 11) % n;
 }
 
+/* ---- a device: memory in blocks, which are counted, and copies to and from the process's ---- */
+
+static size_t device_bytes, device_peak, exchanged_bytes;
+
+static struct device_addr device_alloc(enum vm_alloc how, size_t bytes)
+{
+    const struct device_addr at = cpu_memory.alloc(how, bytes);
+    memset(cpu_at(at), 0x7f, bytes);
+    device_bytes += bytes;
+    device_peak = size_max(device_peak, device_bytes);
+    return at;
+}
+
+static void device_free(enum vm_alloc how, struct device_addr at, size_t bytes)
+{
+    device_bytes -= bytes;
+    cpu_memory.free(how, at, bytes);
+}
+
+/* Copies to the device are made when they are waited for, at the latest moment. */
+static struct late {
+    struct async_ticket *ticket;
+    void *host;
+    struct device_addr at;
+    size_t bytes;
+} late[4096];
+static size_t n_late;
+
+static void device_exchange(struct async_ticket *ticket, void *host, struct device_addr at,
+                            size_t bytes, bool to_host)
+{
+    exchanged_bytes += bytes;
+    ticket->copies = ticket;
+    if (to_host)
+        memcpy(host, cpu_at(at), bytes);
+    else
+        late[n_late++] = (struct late){ticket, host, at, bytes};
+}
+
+static void device_wait(struct async_ticket *ticket)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < n_late; i++)
+        if (late[i].ticket == ticket)
+            memcpy(cpu_at(late[i].at), late[i].host, late[i].bytes);
+        else
+            late[left++] = late[i];
+    n_late = left;
+    ticket->copies = NULL;
+}
+
+static const struct backend_memory *device_memory(void)
+{
+    static struct backend_memory memory;
+    memory = cpu_memory;
+    memory.alloc = device_alloc;
+    memory.free = device_free;
+    memory.reserve = NULL;
+    memory.drop = NULL;
+    memory.exchange = device_exchange;
+    memory.wait_exchange = device_wait;
+    return &memory;
+}
+
 static struct kv *open_cache(const char *text, enum dtype type)
 {
     const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, head_dim(), N, type);
@@ -168,10 +232,15 @@ static const char *const hows[] = {"headwise",
                                    "headwise:dir=/var/tmp,group=auto,ram=2600K",
                                    "headwise:ram=2900K,group=1"};
 
-static void test_rows(const char *how, enum dtype type)
+/* A cache on a device takes at most ram=, and the largest block again while that grows. */
+static void test_rows(const char *how, enum dtype type, bool on_device)
 {
-    struct pair p = {how, {open_cache("upfront", type), open_cache(how, type)}};
+    struct pair p = {how, {open_cache("upfront", type)}};
     bool offloaded = false;
+    cache_memory = on_device ? device_memory() : &cpu_memory;
+    p.kv[1] = open_cache(how, type);
+    cache_memory = &cpu_memory;
+    device_bytes = device_peak = exchanged_bytes = 0;
     for (size_t i = 0; i < 120; i++) {
         act(&p, draw(SEQS));
         offloaded = offloaded || kv_offload(p.kv[1]).heads_at_once;
@@ -183,9 +252,14 @@ static void test_rows(const char *how, enum dtype type)
     check(peak <= ram, "%s: %zu bytes in memory", how, peak);
     check(offloaded == (type == DTYPE_F32 && ram < 1 << 30), "%s %s: heads %s", how, dtype_name(type),
           offloaded ? "came and went" : "stayed");
+    const size_t block = round_up(N, OFFLOAD_STEP) * kv_row_bytes(p.kv[1], 0, KV_K);
+    check(device_peak <= ram + block && (device_peak > 0) == on_device &&
+              (exchanged_bytes > 0) == (on_device && offloaded),
+          "%s %s: %zu bytes on the device, %zu exchanged", how, dtype_name(type), device_peak,
+          exchanged_bytes);
     for (size_t s = 0; s < SEQS; s++)
         both(&p, kv_truncate, s, 0);
-    check(p.kv[1]->stats.resident_bytes == 0 && !kv_offload(p.kv[1]).heads_at_once,
+    check(p.kv[1]->stats.resident_bytes == 0 && !device_bytes && !kv_offload(p.kv[1]).heads_at_once,
           "%s: empty, and %zu bytes are there", how, p.kv[1]->stats.resident_bytes);
     kv_close(p.kv[0]);
     kv_close(p.kv[1]);
@@ -424,7 +498,7 @@ static void test_file(void)
     struct async_ticket ticket = {0};
     char *block = aligned_alloc(OFFLOAD_BLOCK, BYTES);
     memset(block, 7, BYTES);
-    if (!check(offload_file_open(&offload_file, &cpu_memory, "/var/tmp", &err) == 0, "%s", err.text))
+    if (!check(offload_file_open(&offload_file, &cpu_memory, "/var/tmp", 0, &err) == 0, "%s", err.text))
         return;
     for (size_t i = 0; i < 400; i++)
         offload_file_write(offload_file, &ticket, cpu_addr(block + i * OFFLOAD_BLOCK),
@@ -467,9 +541,12 @@ int main(void)
     for (int twice = 0; twice < 2; twice++) {
         v_in_k = twice;
         for (size_t i = 0; i < ARRAY_LEN(hows); i++) {
-            test_rows(hows[i], DTYPE_F32);
-            test_rows(hows[i], DTYPE_Q8_CHANNEL);
+            test_rows(hows[i], DTYPE_F32, false);
+            test_rows(hows[i], DTYPE_Q8_CHANNEL, false);
         }
+        test_rows("headwise:ram=2600K", DTYPE_F32, true);
+        test_rows("headwise:ram=2900K,group=1", DTYPE_F32, true);
+        test_rows("headwise", DTYPE_Q8_CHANNEL, true);
         test_attach();
     }
     return check_result();

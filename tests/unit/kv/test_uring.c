@@ -83,7 +83,7 @@ static void test_passing(int error, int submits, int waits)
 {
     struct offload_file *offload_file;
     struct err err;
-    check(offload_file_open(&offload_file, &cpu_memory, ".", &err) == 0, "%s", err.text);
+    check(offload_file_open(&offload_file, &cpu_memory, ".", 0, &err) == 0, "%s", err.text);
     submit.error = wait.error = error;
     submit.times = submits;
     wait.times = waits;
@@ -97,7 +97,7 @@ static void test_lasting(int submit_error, int wait_error)
 {
     struct offload_file *offload_file;
     struct err err = {0};
-    check(offload_file_open(&offload_file, &cpu_memory, ".", &err) == 0, "%s", err.text);
+    check(offload_file_open(&offload_file, &cpu_memory, ".", 0, &err) == 0, "%s", err.text);
     submit.error = submit_error;
     wait.error = wait_error;
     submit.times = wait.times = -1;
