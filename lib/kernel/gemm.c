@@ -26,6 +26,7 @@ enum {
     CLAIM_ROWS_INT8 = 8,
 
     L2_ROWS_BYTES = 640 << 10, /* converted rows that stay in an L2 of 1 MiB */
+    SOME_ROWS = 32,            /* pieces have multiples of so many rows */
     CLAIMS_PER_THREAD = 4,     /* at least, if there are rows enough */
 
     KC = 128,       /* inputs (K) per kernel call: their weights and the next ones fit in L1 */
@@ -598,7 +599,7 @@ static size_t panel_blocks(const struct a_format *a, size_t block_bytes, size_t 
 
 /* Rows of a piece. So few that they stay in L2 for the following panels, if that is possible with two chunks; a part for
  * each thread, if the weights are not much larger than the rows, which another core has converted; and so few that
- * all threads find work. */
+ * all threads find work. Whole chunks of int8 rows, which are interleaved by chunk. */
 static size_t rows_of_piece(const struct gemm *gemm, const struct row_group *group)
 {
     const struct a_format *a = &group->a;
@@ -612,7 +613,8 @@ static size_t rows_of_piece(const struct gemm *gemm, const struct row_group *gro
         parts = size_max(parts, div_up(group->rows, in_l2));
     if (weights <= 2 * group->rows * row)
         parts = size_max(parts, threads);
-    return size_max(chunk, round_up(div_up(group->rows, parts), chunk));
+    return size_max(chunk,
+                    round_up(div_up(group->rows, parts), a->kind == KIND_INT8 ? chunk : SOME_ROWS));
 }
 
 static bool same_format(const struct gemm *gemm, const struct product *a, const struct product *b,

@@ -82,13 +82,15 @@ static inline __attribute__((always_inline)) void tile_sums(const int R, const i
 
 static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, const struct panel *w)
 {
+    /* with more rows, products take longer than reading the next panel, and it would displace this one in L1 */
+    const bool prefetches = w->next && rows <= 3 * AMX_ROWS;
     tiles_set(&tiles_of[size_min(rows, AMX_ROWS) - 1]);
     for (size_t c = 0, columns; c < w->blocks; c += columns) {
         columns = size_min(2, w->blocks - c);
         for (size_t i = 0, n; i < rows; i += n) {
             float *y_i = y + i * PANEL_WIDTH + c * NR;
             const bf16 *x_i = x + i * x_stride;
-            const char *next = w->next && i == 0 ? w->next + c * w->block_bytes : NULL;
+            const char *next = prefetches && i == 0 ? w->next + c * w->block_bytes : NULL;
             n = rows - i > AMX_ROWS ? 2 * AMX_ROWS : AMX_ROWS;
             if (n == 2 * AMX_ROWS && columns == 2)
                 tile_sums(2, 2, y_i, x_i, x_stride, w, c, next);
