@@ -55,7 +55,7 @@ void cli_report_conversion(const struct program *program, const char *source,
     const struct err *const texts[] = {&chat->others,       &chat->ignored,  &notes->left_out,
                                        &notes->head,        &notes->pooling, &notes->prompts,
                                        &notes->requantized, &notes->kept,    &notes->replaced,
-                                       &notes->widened,     &notes->draft,   &notes->chat};
+                                       &notes->dequantized, &notes->draft,   &notes->chat};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
         if (*texts[i]->text)
             cli_say(stderr, "%s: %s: %s\n", program->name, source, texts[i]->text);

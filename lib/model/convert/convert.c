@@ -442,8 +442,8 @@ static void note_types(struct convert_job *job)
             replaced->name, dtype_name(replaced->fits), dtype_name(replaced->asked));
 }
 
-/* Notes that quantised matrices of the source become wide, as no quantised type holds their values. */
-static void note_widened(struct convert_job *job)
+/* Notes that quantised matrices of the source are dequantised, as no quantised type holds their values. */
+static void note_dequantized(struct convert_job *job)
 {
     const struct tensor_origin *first = NULL;
     size_t n = 0, bytes = 0;
@@ -460,7 +460,7 @@ static void note_widened(struct convert_job *job)
         to = type == DTYPE_F32 ? type : to;
     }
     if (n)
-        err_set(&job->notes.widened,
+        err_set(&job->notes.dequantized,
                 "%zu %s of %s %s %s, the narrowest type that holds the values exactly: %.1f MB%s", n,
                 matrices(n), first->from.import->from->type_name, n > 1 ? "become" : "becomes",
                 dtype_name(to), (double)bytes / 1e6,
@@ -603,7 +603,7 @@ static int write_plan(struct convert_job *job, struct convert_job *draft, const 
         count_transcoded(draft);
     }
     note_types(job);
-    note_widened(job);
+    note_dequantized(job);
     struct bmc_plan plan = plan_of(job);
     const struct bmc_plan draft_plan = plan_of(draft);
     if (both && !gguf)

@@ -28,10 +28,10 @@ struct convert_notes {
     struct err head; /* there is no LM head, or the configuration and the weights disagree about it */
     struct err pooling;     /* embeddings are declared to be made in a way that is not supported */
     struct err requantized; /* matrices of few bits are quantised again */
-    struct err kept;     /* quantised matrices keep a type that takes fewer bytes than the asked one */
-    struct err widened;  /* quantised matrices that no quantised type holds become wide */
-    struct err replaced; /* types with blocks of 256 weights do not fit rows of other widths */
-    struct err prompts;  /* texts are to be embedded behind prompts */
+    struct err kept; /* quantised matrices keep a type that takes fewer bytes than the asked one */
+    struct err dequantized; /* quantised matrices whose values no quantised type holds */
+    struct err replaced;    /* types with blocks of 256 weights do not fit rows of other widths */
+    struct err prompts;     /* texts are to be embedded behind prompts */
     struct err draft, chat; /* a GGUF file is written without the draft head, or the chat format */
 };
 
