@@ -307,7 +307,7 @@ gemma4-moe|.top_k_experts = 1
 gemma4-moe|.final_logit_softcapping = 10
 qwen3-vl|.text_config.rope_theta = 10000
 phimoe|.router_jitter_noise = 0.01
-phimoe|.rope_scaling.short_mscale = 1
+phimoe|.rope_scaling.short_mscale = 1 | .rope_scaling.long_mscale = 1
 hunyuan-moe|.moe_topk = [2, 2]
 minimax-m2|.rotary_dim = 20
 exaone-moe|.topk_group = 2
@@ -357,6 +357,7 @@ llama-longrope|.rope_parameters.original_max_position_embeddings = 1|longrope ne
 hunyuan-moe|.moe_topk = [2, 3]|: experts_used is "2 3", a whole number
 minimax-m2|.attn_type_list = [1, 0]|"attn_type_list.\*" is 1 0, but the minimax-m2 family supports only 1$
 phimoe|.num_experts_per_tok = 3|"num_experts_per_tok" is 3, but the phimoe family supports only 2$
+phimoe|.rope_scaling.long_mscale = 1.2|long_mscale" is 1.2, but the phimoe family supports only 1.1$
 falcon-h1-factors|.ssm_multipliers = [2, 1]|state_scales are 5 factors, and like state_in_scale need layers of kind mamba; found 2$
 falcon-h1-factors|.mamba_d_head = 5|state_heads: 48 is not a multiple of 5$
 falcon-h1-factors|.mamba_d_head = 12|tensor "model.layers.0.mamba.in_proj.weight" has shape .148..40., its configuration needs
@@ -414,7 +415,7 @@ deepseek-v3|.qk_rope_head_dim = 0|latent attention needs position rope
 deepseek-v3|.qk_nope_head_dim = 16|"model.layers.0.self_attn.q_b_proj.weight" has shape
 youtu|.v_head_dim = 32|"model.layers.0.self_attn.kv_b_proj.weight" has shape \[72\]\[48\], its configuration needs \[104\]\[48\]$
 END
-    [ "$n" -eq 72 ]
+    [ "$n" -eq 73 ]
 }
 
 # As in transformers, whose configuration has 4096 by default and prefers it to that of rope_scaling.

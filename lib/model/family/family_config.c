@@ -353,22 +353,25 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
     return applies(json, w.word[4], w.word[5]) ? set_key(draft, key, value, err) : 0;
 }
 
-/* Checks "PATH is VALUE[,VALUE]": a value at PATH, if there is one, must be one of these. "PATH is any"
- * only replaces an inherited line. */
+/* Checks "PATH is VALUE[,VALUE]": a value at PATH, if there is one, must be one of these. "PATH is @OTHER": it must be the value
+ * at path OTHER. "PATH is any" only replaces an inherited line. */
 static int apply_require(struct config_draft *draft, const struct family_line *line, const json_t *json,
                          struct err *err)
 {
     struct words w;
-    char found[VALUE_SIZE];
+    char found[VALUE_SIZE], other[VALUE_SIZE] = "";
     if (!words_split(&w, line->entry->value) || w.n != 3 || strcmp(w.word[1], "is") != 0)
         return family_bad_line(line, err);
-    if (strcmp(w.word[2], "any") == 0 || !family_look_up(json, w.word[0], found, sizeof found) ||
-        text_lists(w.word[2], found, strlen(found)))
+    const char *allowed = w.word[2];
+    if (*allowed == '@')
+        allowed = family_look_up(json, allowed + 1, other, sizeof other) ? other : allowed + 1;
+    if (strcmp(allowed, "any") == 0 || !family_look_up(json, w.word[0], found, sizeof found) ||
+        text_lists(allowed, found, strlen(found)))
         return 0;
     char name[2 * WORD_SIZE];
     return err_set(err, "%s: \"%s\" is %.80s, but the %s family supports only %s", draft->name,
                    spelling(draft, json, w.word[0], name), found,
-                   conf_get(&draft->family->conf, "family"), w.word[2]);
+                   conf_get(&draft->family->conf, "family"), allowed);
 }
 
 /* The value of a name or number in an expression; NULL: undefined, or not resolved yet. */
