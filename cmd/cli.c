@@ -165,7 +165,7 @@ int cli_fail(const char *program, const struct err *err)
 {
     fflush(stdout);
     fprintf(stderr, "%s: %s\n", program, err->text);
-    return CLI_FAILED;
+    return err->code == ERR_INVALID ? CLI_USAGE : CLI_FAILED;
 }
 
 void cli_say(FILE *to, const char *format, ...)

@@ -33,7 +33,7 @@ void cli_interrupt_ends(bool ends);
 /* Makes SIGINT set *flag, and end cli_read(), in place of interrupting the program; NULL: as before. */
 void cli_interrupt_to(volatile sig_atomic_t *flag);
 
-/* Prints "program: sentence" on stderr; returns CLI_FAILED. */
+/* Prints "program: sentence" on stderr; returns CLI_FAILED, or CLI_USAGE if the code is ERR_INVALID, of values of options. */
 int cli_fail(const char *program, const struct err *err);
 
 /* Prints one line; control characters except a final newline are replaced, since names may come

@@ -25,10 +25,10 @@ static int check_name(const char *name, struct err *err)
     const size_t len = strlen(name);
     return len && len <= 64 && *name != '.' && *name != '-' && strspn(name, known) == len
                ? 0
-               : err_set(err,
-                         "\"%s\" cannot name a session: at most 64 letters, digits, dots, dashes and "
-                         "underscores are expected, of which the first is a letter or digit",
-                         excerpt_of(name, len).text);
+               : err_code(err, ERR_INVALID,
+                          "\"%s\" cannot name a session: at most 64 letters, digits, dots, dashes and "
+                          "underscores are expected, of which the first is a letter or digit",
+                          excerpt_of(name, len).text);
 }
 
 /* The folder of a conversation, of all of them if `name` is "". */

@@ -179,11 +179,12 @@ struct gen {
 /* ---- options ---- */
 
 /* A rule for options, by their names: those of `options` exclude all of `others`, or need one of them; EXCLUSIVE ones also
- * exclude each other. An option may have a value, as kv=headwise, and a word with @ is a condition of the program.
- * `sentence` is the error message; NULL: it follows from the rest. */
+ * exclude each other. IGNORES: they have no use for those of `others`, which only the configuration file may set all the same.
+ * An option may have a value, as kv=headwise, and a word with @ is a condition of the program. `sentence` is the error message;
+ * NULL: it follows from the rest. */
 struct usage_rule {
     const char *options;
-    enum { EXCLUDES, EXCLUSIVE, NEEDS } relation;
+    enum { EXCLUDES, EXCLUSIVE, NEEDS, IGNORES } relation;
     const char *others;
     const char *sentence;
 };

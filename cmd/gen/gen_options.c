@@ -30,8 +30,9 @@ static const char hex_digits[] = "0123456789abcdefABCDEF";
 
 /* ---- rules ---- */
 
-/* Whether a word of a rule holds: a condition, or an option that is given, with that value if the word has one. */
-static bool holds(const struct usage *u, const char *word, size_t len)
+/* Whether a word of a rule holds: a condition, or an option that is given, with that value if the word has one; if `typed`, on
+ * the command line. */
+static bool holds(const struct usage *u, const char *word, size_t len, bool typed)
 {
     const char *equals = memchr(word, '=', len);
     const size_t name_len = equals ? (size_t)(equals - word) : len;
@@ -41,63 +42,76 @@ static bool holds(const struct usage *u, const char *word, size_t len)
     if (c->word)
         return c->holds;
     const struct opt *opt = opt_find_exact(u->program, word, name_len, true);
-    if (!opt || !u->operands->given[opt - u->program->opts])
+    if (!opt || !u->operands->given[opt - u->program->opts] ||
+        (typed && u->operands->configured[opt - u->program->opts]))
         return false;
     if (!equals)
         return true;
     const void *at = (const char *)u->options + opt->at;
     char value[32];
     snprintf(value, sizeof value, "%.*s", (int)(len - name_len - 1), equals + 1);
-    return opt->kind == OPT_CHOICE ? *(const int *)at == (int)text_choice(opt->choices, value)
+    return opt->kind == OPT_CHOICE ? *(const int *)at == (int)text_choice(opt_choices(opt), value)
                                    : strncmp(*(const char *const *)at, value, strlen(value)) == 0;
 }
 
-static size_t count_given(const struct usage *u, const char *words)
+static size_t count_given(const struct usage *u, const char *words, bool typed)
 {
     size_t n = 0;
     for (size_t len; *(words += strspn(words, " ")); words += len) {
         len = strcspn(words, " ");
-        n += holds(u, words, len);
+        n += holds(u, words, len, typed);
     }
     return n;
 }
 
 static bool violates(const struct usage *u, const struct usage_rule *rule)
 {
-    const size_t n = count_given(u, rule->options);
-    const bool others = n && count_given(u, rule->others);
+    const size_t n = count_given(u, rule->options, false);
+    const bool others = n && count_given(u, rule->others, rule->relation == IGNORES);
     switch (rule->relation) {
     case EXCLUSIVE: return n > 1 || others;
-    case EXCLUDES: return others;
+    case EXCLUDES:
+    case IGNORES: return others;
     case NEEDS: return n && !others;
     }
     return false;
 }
 
-/* Appends options as "--kv headwise, --a and --b", and returns how many there are. */
-static size_t list_options(const char *words, const char *last, char *text, size_t size)
+/* Lists options as "--kv headwise, --a and --b", those given of which there are `given`, or all if it is 0; returns how many. */
+static size_t list_options(const struct usage *u, const char *words, size_t given, bool typed,
+                           const char *last, char *text, size_t size)
 {
     size_t n = 0;
-    for (size_t len; *(words += strspn(words, " ")); words += len, n++) {
+    for (size_t len; *(words += strspn(words, " ")); words += len) {
         len = strcspn(words, " ");
-        const bool more = words[len + strspn(words + len, " ")] != 0;
+        if (given && !holds(u, words, len, typed))
+            continue;
+        const bool more = given ? n + 1 < given : words[len + strspn(words + len, " ")] != 0;
         const size_t at = strlen(text);
         snprintf(text + at, size - at, "%s--%.*s", n == 0 ? "" : more ? ", " : last, (int)len, words);
         for (char *equals = text + at; (equals = strchr(equals, '='));)
             *equals = ' ';
+        n++;
     }
     return n;
 }
 
 static _Noreturn void refuse_usage(const struct usage *u, const struct usage_rule *rule)
 {
-    char options[256] = "", others[256] = "";
-    const bool one = list_options(rule->options, " and ", options, sizeof options) == 1;
-    list_options(rule->others, rule->relation == NEEDS ? " or " : " and ", others, sizeof others);
+    char options[256] = "", others[1024] = "";
+    const bool typed = rule->relation == IGNORES;
+    const size_t n = count_given(u, rule->options, false);
+    const size_t m = rule->relation == NEEDS ? 0 : count_given(u, rule->others, typed);
+    const bool one = list_options(u, rule->options, n, false, " and ", options, sizeof options) == 1;
+    if (rule->relation == NEEDS || m)
+        list_options(u, rule->others, m, typed, m ? " and " : " or ", others, sizeof others);
     if (rule->sentence)
         opt_usage_error(u->program, "%s", rule->sentence);
-    if (rule->relation == EXCLUSIVE)
+    if (rule->relation == EXCLUSIVE && !one)
         opt_usage_error(u->program, "%s exclude each other", options);
+    if (typed)
+        opt_usage_error(u->program, "%s %s no use for %s: leave %s out", options, one ? "has" : "have",
+                        others, m == 1 ? "it" : "them");
     if (rule->relation == NEEDS)
         opt_usage_error(u->program, "%s %s with %s", options, one ? "goes" : "go", others);
     opt_usage_error(u->program, "%s %s %s", options, one ? "excludes" : "exclude", others);
@@ -113,6 +127,20 @@ void usage_check(const struct usage *u, const struct usage_rule *rules, size_t n
 #define JOBS         "score tokenize detokenize embed rerank"
 #define ANSWER_PARTS "reasoning reasoning-budget tool-choice no-parallel-tool-calls"
 #define CONSTRAINTS  "json-schema grammar regex choice"
+
+/* Options that are about generated tokens. */
+#define SAMPLING_NAME_REAL(name)    name " "
+#define SAMPLING_NAME_COUNT(name)   name " "
+#define SAMPLING_NAME_TOKENS(name)  name " "
+#define SAMPLING_NAME_VERSION(name) name " "
+#define SAMPLING_NAME_ORDER(name)   name " "
+#define SAMPLING_NAME_STATE(name)
+#define SAMPLING_NAME(kind, field, name, alias, min, max, initial, gguf, generation, option, arg,      \
+                      help)                                                                            \
+    SAMPLING_NAME_##kind(option)
+#define GENERATION                                                                                     \
+    SAMPLING_PARAMS(SAMPLING_NAME)                                                                     \
+    "predict dry-sequence-breaker logit-bias seed stop ignore-eos"
 
 static const struct usage_rule rules[] = {
     {"prompt @file prompt-ids", EXCLUSIVE, "",
@@ -132,9 +160,11 @@ static const struct usage_rule rules[] = {
     {"no-parse-special", EXCLUDES, "parse-special prompt-ids detokenize",
      "--no-parse-special goes with text, and not with --parse-special"},
     {"chat", EXCLUDES, "prompt-ids", "--chat needs a prompt as text, not --prompt-ids"},
-    {"special", EXCLUDES, "ids score embed tokenize render-chat",
+    {JOBS " render-chat list-sessions remove-session verify-receipt", IGNORES, GENERATION, NULL},
+    {"backend=opencl", IGNORES, "isa attn", NULL},
+    {"special", EXCLUDES, "ids score embed rerank tokenize render-chat",
      "--special (-sp) goes with generated text and --detokenize: not with --ids, --score, --embed, "
-     "--tokenize and --render-chat"},
+     "--rerank, --tokenize and --render-chat"},
     {"parallelism=data", NEEDS, "jsonl", NULL},
     {"layers", NEEDS, "parallelism=pipeline", NULL},
     {"micro-batches", NEEDS, "parallelism=pipeline", NULL},
@@ -206,6 +236,9 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     for (size_t i = 0; i < o->stop.n; i++)
         if (!*o->stop.text[i])
             opt_usage_error(program, "--stop: the text is empty");
+    for (size_t i = 0; i < o->lora.n; i++)
+        if (!*o->lora.text[i])
+            opt_usage_error(program, "--lora: the name is empty");
     check_rules(program, o, operands);
     if (o->beams && o->n_best > o->beams)
         opt_usage_error(program, "--n-best %zu of %zu beams: a search has no more results than beams",

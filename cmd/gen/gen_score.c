@@ -185,6 +185,11 @@ static int run_text_lines(struct gen *gen, const struct lines_run *run, struct e
     if ((o->embed && o->pooling < 0 && embed_declared(gen->model, &pooling, err) < 0) ||
         (o->rerank && reranker_init(&reranker, gen->model, err) < 0))
         return err_prefix(err, "%s", gen->model->name);
+    if (o->rerank && reranker.asks && !strcasestr(gen->model->name, "rerank") && !o->quiet)
+        cli_say(stderr,
+                "%s: %s has no classifier's head: scores are its answers to the prompt of "
+                "Qwen3-Reranker, of use only if it is such a reranker\n",
+                gen->program->name, gen->model->name);
     struct lines_progress progress = {.run = run};
     const struct text_lines job = {
         .session = gen->session,

@@ -70,6 +70,10 @@ static int open_prefix_cache(struct gen *gen, struct err *err)
         opt_usage_error(gen->program,
                         "--prefix-cache: states= needs a number of tokens, as 512; found \"%s\"",
                         states);
+    const char *comma = strrchr(path, ',');
+    if (comma && strchr(comma, '=') && !strchr(comma, '/'))
+        opt_usage_error(gen->program, "--prefix-cache: \"%s\" is none of size=BYTES and states=TOKENS",
+                        comma + 1);
     if (!*path)
         opt_usage_error(gen->program, "--prefix-cache: the name of a folder is expected");
     const struct kvblock_warn by = {warn_of_prefix_cache, gen};
@@ -132,6 +136,13 @@ static int open_breakers(struct gen *gen, struct err *err)
     return dry_breakers_find(breakers, sampling, err);
 }
 
+/* The value of an option is why it failed, not memory. */
+static int bad_value(struct err *err)
+{
+    err->code = err->code == ERR_FAILED ? ERR_INVALID : err->code;
+    return -1;
+}
+
 static int open_constraint(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -155,7 +166,9 @@ static int open_constraint(struct gen *gen, struct err *err)
                         : kind == CONSTRAINT_GRAMMAR ? o->grammar
                         : kind == CONSTRAINT_REGEX   ? "--regex"
                                                      : "--choice");
-    return rc;
+    const bool from_file =
+        kind == CONSTRAINT_GRAMMAR || (kind == CONSTRAINT_JSON_SCHEMA && !is_schema(o->json_schema));
+    return rc < 0 && !from_file ? bad_value(err) : rc;
 }
 
 /* ---- snapshots ---- */
@@ -395,11 +408,11 @@ static int read_kwargs(struct gen *gen, struct err *err)
         return 0;
     if (json_parse_unique(text, strlen(text), "--chat-template-kwargs", &gen->template_variables, err) <
         0)
-        return -1;
+        return bad_value(err);
     return json_is_object(gen->template_variables)
                ? 0
-               : err_set(err, "--chat-template-kwargs is %s, an object is expected",
-                         json_type_name(gen->template_variables));
+               : err_code(err, ERR_INVALID, "--chat-template-kwargs is %s, an object is expected",
+                          json_type_name(gen->template_variables));
 }
 
 /* Reads --tools: a list of tools, or a request's object that has one. */

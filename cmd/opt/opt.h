@@ -92,7 +92,7 @@ enum { OPT_MAX = 192 }; /* maximum number of options of a program */
 struct operands {
     char **text;
     size_t n;
-    bool given[OPT_MAX];
+    bool given[OPT_MAX], configured[OPT_MAX]; /* configured: by the configuration file only */
 };
 
 /* Parses the command line into `options`. Handles --help and --version; invalid usage prints one

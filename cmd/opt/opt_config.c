@@ -189,7 +189,7 @@ static void apply(const struct program *program, const char *model, void *option
             continue;
         snprintf(name, sizeof name, "%s: line %d: %s", config.conf.name, entry->line, entry->key);
         set(program, opt, name, entry->value, options);
-        operands->given[index] = true;
+        operands->given[index] = operands->configured[index] = true;
         note_entry(program, entry);
     }
 }

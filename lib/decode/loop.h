@@ -216,6 +216,11 @@ size_t admission_over_limit(const struct loop *loop, const struct gen_request *r
 /* ---- memory pressure: pressure.c, loop_convert.c; but for pressure_relieve(), without effect if there are no
  * session_options.pressure ---- */
 
+static inline struct pressure *pressure_of(const struct loop *loop)
+{
+    return session_options(loop->session)->pressure;
+}
+
 /* Number of the slot's tokens that are in the KV cache or were discarded by context shifts. */
 size_t loop_processed(const struct loop *loop, const struct slot *slot);
 

@@ -2,11 +2,6 @@
  * can be replayed. */
 #include "decode/loop.h"
 
-static struct pressure *pressure_of(const struct loop *loop)
-{
-    return session_options(loop->session)->pressure;
-}
-
 size_t loop_processed(const struct loop *loop, const struct slot *slot)
 {
     return session_length(loop->session, slot->seq) + slot->n_discarded;

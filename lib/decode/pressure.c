@@ -25,13 +25,14 @@ static int parse_steps(struct pressure *p, const char *text, struct err *err)
             s++;
         for (size_t i = 0; i < p->n_steps && s < N_STEPS; i++)
             if (p->step[i] == (enum pressure_step)s)
-                return err_set(err, "--kv-pressure %s: %s is given twice, once is expected", text,
-                               step_names[s]);
+                return err_code(err, ERR_INVALID,
+                                "--kv-pressure %s: %s is given twice, once is expected", text,
+                                step_names[s]);
         if (s == N_STEPS)
-            return err_set(err,
-                           "--kv-pressure %.80s: \"%.*s\" is no step: offload, %s and refuse are "
-                           "expected, in the order wanted, with commas between them",
-                           text, (int)size_min(len, 40), at, PRESSURE_TYPE);
+            return err_code(err, ERR_INVALID,
+                            "--kv-pressure %.80s: \"%.*s\" is no step: offload, %s and refuse are "
+                            "expected, in the order wanted, with commas between them",
+                            text, (int)size_min(len, 40), at, PRESSURE_TYPE);
         p->step[p->n_steps++] = (enum pressure_step)s;
         at += len;
     }
@@ -143,11 +144,6 @@ int pressure_bind(struct pressure *p, struct session *session, const struct step
 }
 
 /* ---- measuring ---- */
-
-static struct pressure *pressure_of(const struct loop *loop)
-{
-    return session_options(loop->session)->pressure;
-}
 
 static long long measure_room(struct pressure *p)
 {

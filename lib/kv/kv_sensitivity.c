@@ -262,12 +262,13 @@ int kv_chosen_types_open(struct kv_chosen_types *chosen, const char *text, const
     double budget;
     snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), text);
     if (!parse_double(number, &budget) || !(budget >= 0) || (text[len] && !*file))
-        return err_set(err,
-                       "--cache-kld: a divergence of 0 or more is expected, as 0.01 or 0.01:FILE, "
-                       "found \"%.80s\"",
-                       text);
+        return err_code(err, ERR_INVALID,
+                        "--cache-kld: a divergence of 0 or more is expected, as 0.01 or 0.01:FILE, "
+                        "found \"%.80s\"",
+                        text);
     if (!file)
-        return err_set(err, "--cache-kld: the file of costs is missing: give it, as %s:FILE", number);
+        return err_code(err, ERR_INVALID,
+                        "--cache-kld: the file of costs is missing: give it, as %s:FILE", number);
     if (!text[len] && !file_exists(file))
         return err_set(err, "--cache-kld: %s does not exist: bmc-prof cache-types measures the model",
                        file);

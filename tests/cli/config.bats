@@ -73,6 +73,9 @@ temp 1\n|1: "temp" is in no section: a heading as \[bmc-gen\] comes first
 END
     printf '[bmc-gen]\nbeams 2\n' >config
     expect_error 2 "--beams goes with generation only .*config sets beams 2, unless --no-config is given" bmc-gen -m "$m" --embed -p x
+    printf '[bmc-gen]\ntemp 1\nseed 3\n' >config
+    ok bmc-gen -m "$m" --tokenize -p x
+    expect_error 2 '^bmc-gen: --tokenize has no use for --seed: leave it out .see bmc-gen --help' bmc-gen -m "$m" --tokenize -p x --seed 4
     head -c 2000000 /dev/zero | tr '\0' '#' >config
     expect_error 2 "BMC_CONFIG: .*has 2000000 bytes; a text file of at most 1048576 bytes is expected; --no-config runs without it" bmc-gen -p x
     printf '[bmc-gen]\0' >config

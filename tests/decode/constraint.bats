@@ -172,21 +172,21 @@ assert_persons() { # LINE..
 }
 
 @test "unsupported and hostile constraints end with one sentence" {
-    expect_error 1 'at #/properties/a: the keyword "not" is not supported' bmc-gen -q -m "$m" -p a --json-schema '{"properties": {"a": {"not": {}}}}'
+    expect_error 2 'at #/properties/a: the keyword "not" is not supported' bmc-gen -q -m "$m" -p a --json-schema '{"properties": {"a": {"not": {}}}}'
     expect_error 1 'No such file' bmc-gen -q -m "$m" -p a --json-schema none.json
     expect_error 1 'No such file' bmc-gen -q -m "$m" -p a --grammar none.gbnf
-    expect_error 1 'alternative 2 is empty' bmc-gen -q -m "$m" -p a --choice 'a||b'
+    expect_error 2 '^bmc-gen: --choice: alternative 2 of the choice is empty' bmc-gen -q -m "$m" -p a --choice 'a||b'
     expect_error 2 'exclude each other' bmc-gen -q -m "$m" -p a --choice a --regex b
     expect_error 2 'go with generation only' bmc-gen -q -m "$m" --score --regex b
     head -c 60000 /dev/zero | tr '\0' '(' >deep
-    expect_error 1 'nested too deeply' bmc-gen -q -m "$m" -p a --regex "$(cat deep)"
+    expect_error 2 'nested too deeply' bmc-gen -q -m "$m" -p a --regex "$(cat deep)"
     { printf 'root ::= '; cat deep; } >deep.gbnf
     expect_error 1 'nested too deeply' bmc-gen -q -m "$m" -p a --grammar deep.gbnf
     tr '(' '[' <deep >deep.json
     expect_error 1 'bmc-gen: deep.json: JSON Schema: .*maximum parsing depth' bmc-gen -q -m "$m" -p a --json-schema deep.json
     echo 'root ::= root "a" | "b"' >left.gbnf
     expect_error 1 'left recursion' bmc-gen -q -m "$m" -p a --grammar left.gbnf
-    expect_error 1 'too large' bmc-gen -q -m "$m" -p a --regex '((a{1000}){1000}){1000}'
+    expect_error 2 'too large' bmc-gen -q -m "$m" -p a --regex '((a{1000}){1000}){1000}'
     expect_error 1 'the empty text only' bmc-gen -q -m "$m" -p a --regex '(){5}'
     ok bmc-gen -q -m "$m" -p a --regex '(a*)*' -n 3 # endless, but not wrong
     [[ $output =~ ^a*$ ]]

@@ -132,7 +132,7 @@ $(jq -r 'select(.index == 4).error' <<<"$output" | cut -c 1-46)
 line 6: the text has 46 tokens, the context ho
 -"
     expect_error 2 'embed excludes other jobs' embed --score </dev/null
-    expect_error 2 'go with --embed' bmc-gen -p x --pooling last
+    expect_error 2 '--pooling goes with --embed' bmc-gen -p x --pooling last
     expect_error 2 'pooling' embed --pooling max </dev/null
 }
 

@@ -41,6 +41,11 @@ bring() { # NAME: NAME.bmc from the fixture
     printf '%s\n' '{"query": "x", "documents": ["y"]}' '{"query": "x", "documents": ["y"], "instruction": "other"}' >in
     ok bmc-gen -q -m qwen3.bmc --rerank -f in
     [ "$(jq -s 'map(.results[0].logit) | .[0] != .[1]' <<<"$output")" = true ]
+    run_plain bmc-gen -m qwen3.bmc --rerank -f in
+    assert_regex "$stderr" "bmc-gen: qwen3.bmc has no classifier's head: scores are its answers to the prompt of Qwen3-Reranker"
+    cp qwen3.bmc qwen3-Reranker.bmc
+    run_plain bmc-gen -m qwen3-Reranker.bmc --rerank -f in
+    refute_regex "$stderr" classifier
     bring bert
     printf '%s\n' '{"query": "x", "documents": []}' '{"query": 1, "documents": ["y"]}' '{"query": "x", "documents": ["y", 5]}' '{"query": "x", "documents": ["y"], "top_n": 0}' \
         '{"query": "x", "documents": ["y"], "instruction": "z"}' '{"query": "x", "docs": []}' '{"query": "x", "documents": ["'"$(printf '%0200d' 0)"'"]}' '{"query": "x", "documents": ["y"]}' >in

@@ -180,7 +180,7 @@ chatml="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '
     echo '{"prompt": "a", "chat_template_kwargs": {"x": 2}, "documents": []}' >request
     assert_equal "$(render -m "$model" --chat-template v.jinja --chat --jsonl --chat-template-kwargs '{"x": 1}' <request)" '{"prompt":"2 05 Jul 2024 False"}'
     SOURCE_DATE_EPOCH=never expect_error 1 'SOURCE_DATE_EPOCH is "never"' render -m "$model" --chat-template v.jinja --chat -p a
-    expect_error 1 '--chat-template-kwargs is an? array, an object' render -m "$model" --chat-template v.jinja --chat -p a --chat-template-kwargs '[]'
+    expect_error 2 '--chat-template-kwargs is an? array, an object' render -m "$model" --chat-template v.jinja --chat -p a --chat-template-kwargs '[]'
     expect_error 1 'none.jinja' render -m "$model" --chat-template none.jinja --chat -p a
     expect_error 2 '--render-chat goes with --chat or --jsonl' render -m "$model" -p a
     expect_error 2 'it excludes other jobs' render -m "$model" --chat -p a --save-kv x.kv

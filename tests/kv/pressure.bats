@@ -129,8 +129,8 @@ all_complete() {
     [[ $stderr == *"--kv-pressure offload is not possible: cache policy bmc keeps all heads in memory, only headwise offloads some"$'\n--kv-pressure q8 is not possible: the cache has no larger type than q8\n'* ]]
     run_plain bmc-gen -m "$(model grimm)" --jsonl -f in --kv shift --kv-pressure q8
     [[ $stderr == *"--kv-pressure q8 is not possible: cache policy shift does not convert sequences"* ]]
-    expect_error 1 'kv-pressure q8,q4: "q4" is no step: offload, q8 and refuse are expected' gen --kv-pressure q8,q4
-    expect_error 1 'kv-pressure q8,q8: q8 is given twice' gen --kv-pressure q8,q8
+    expect_error 2 'kv-pressure q8,q4: "q4" is no step: offload, q8 and refuse are expected' gen --kv-pressure q8,q4
+    expect_error 2 'kv-pressure q8,q8: q8 is given twice' gen --kv-pressure q8,q8
     expect_error 1 'limit none: cannot open: No such file' gen --kv-pressure q8 --kv-pressure-limit none
     echo lots >limit
     expect_error 1 'limit limit: a file with a number of bytes, as 512M, is expected' gen --kv-pressure q8 --kv-pressure-limit limit

@@ -69,10 +69,10 @@ static void parse_choice(struct grammar *g, const char *text, size_t len)
             g->failed = true;
         expr_texts_end(g, &list);
         if (!json_string_length(choice))
-            grammar_fail(g, "choice: alternative %zu is empty", i + 1);
+            grammar_fail(g, "alternative %zu of the choice is empty", i + 1);
     }
     if (!list.n)
-        grammar_fail(g, "choice: there are no alternatives");
+        grammar_fail(g, "the choice has no alternatives");
     set_root(g, expr_texts(g, &list));
 }
 
