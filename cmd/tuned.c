@@ -7,21 +7,41 @@
 
 /* ---- the tuned profile ---- */
 
-bool tuned_path(const char *option, char *path, size_t size)
+const struct backend *tuned_backend(int choice, const char *precision, const char *attn,
+                                    struct err *err)
 {
-    const int len = option ? snprintf(path, size, "%s", option) : -1;
-    return option ? len > 0 && (size_t)len < size : userdir_path(USER_CONFIG, "profile", path, size);
+    char cache[4096];
+    const char *name = backends[choice]->name;
+    if (backends[choice]->only_f32 && precision && strcmp(precision, "f32") != 0) {
+        err_set(err, "--backend %s computes in f32: leave --precision %s out", name, precision);
+        return NULL;
+    }
+    if (tune_on_device(backends[choice]) && attn) {
+        err_set(err, "--attn %s is attention of the CPU: leave --backend %s out", attn, name);
+        return NULL;
+    }
+    return backend_find(backends[choice]->name,
+                        userdir_path(USER_CACHE, "kernels", cache, sizeof cache) ? cache : NULL, err);
 }
 
-int tuned_open(struct tuned *tuned, const char *program, const char *option, const char *isa,
-               enum vm_alloc alloc, int threads, struct err *err)
+bool tuned_path(const char *option, const struct backend *backend, char *path, size_t size)
+{
+    char name[32] = "profile";
+    if (tune_on_device(backend))
+        snprintf(name, sizeof name, "profile-%s", backend->name);
+    const int len = option ? snprintf(path, size, "%s", option) : -1;
+    return option ? len > 0 && (size_t)len < size : userdir_path(USER_CONFIG, name, path, size);
+}
+
+int tuned_open(struct tuned *tuned, const char *program, const char *option,
+               const struct backend *backend, const struct machine *here, struct err *err)
 {
     char path[8192];
     bool exists;
     *tuned = (struct tuned){.found = false};
-    if ((option && strcmp(option, "none") == 0) || !tuned_path(option, path, sizeof path))
+    if ((option && strcmp(option, "none") == 0) || !tuned_path(option, backend, path, sizeof path))
         return 0;
-    if (tuned_read(tuned, path, isa, alloc, threads, &exists, err) < 0) {
+    if (tuned_read(tuned, path, here, &exists, err) < 0) {
         tuned_close(tuned);
         if (option)
             return err_prefix(err, "--profile");
@@ -57,7 +77,7 @@ static const struct kernels *profile_choice(const char *option)
         return NULL;
     if (profile_open(&profile, option ? option : path, &found, &ignored) < 0)
         return NULL;
-    machine_of(&here, "", VM_MALLOC, threads_allowed());
+    machine_of(&here, NULL, "", VM_MALLOC, threads_allowed());
     const struct kernels *chosen = found && profile_check_machine(&profile, &here, &ignored) == 0
                                        ? profile_kernels(&profile)
                                        : NULL;

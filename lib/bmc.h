@@ -183,6 +183,8 @@ struct bmc_options {
     /* instead of `cache_type`: types for each layer that together cost at most this mean KL divergence, and the file of costs
      * that bmc-prof(1) cache-types measured, as "0.01:FILE"; NULL: none */
     const char *cache_kld;
+    const char
+        *backend; /* what computes forward passes, as of --backend: "cpu" or "opencl"; NULL: "cpu" */
 };
 
 /* Creates a context. `options` may be NULL: all defaults. On error *context is NULL. */

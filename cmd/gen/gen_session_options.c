@@ -12,16 +12,17 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     /* bmc-spec also needs the profile's batch knee */
     const bool needed = gen->hooks || !o->kv || o->profile ||
                         (kv_spec_parse(&s->kv, o->kv, err) == 0 && kv_spec_needs_T(&s->kv));
-    if (needed && (!o->backend || o->profile) &&
-        tuned_open(&gen->tuned, gen->program->name, o->profile, s->cpu.kernels->isa,
-                   (enum vm_alloc)o->alloc, s->threads, err) < 0)
+    struct machine here;
+    machine_of(&here, s->backend, s->cpu.kernels->isa, (enum vm_alloc)o->alloc, s->threads);
+    if (needed && tuned_open(&gen->tuned, gen->program->name, o->profile, s->backend, &here, err) < 0)
         return -1;
     tuned_select(&gen->tuned, &gen->model->file.model_id);
     const char *tuned = tuned_policy(&gen->tuned);
     gen->policy_from = o->kv ? "option" : tuned ? "profile" : "default";
     if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned ? tuned : DEFAULT_POLICY, err) < 0)
         return -1;
-    s->kv.tuner = tuned_for(&gen->tuned, s->cpu.attn->name, gen->model->config.heads);
+    s->kv.tuner =
+        tuned_for(&gen->tuned, tune_attn_name(s->backend, s->cpu.attn), gen->model->config.heads);
     return 0;
 }
 
@@ -32,9 +33,8 @@ static size_t default_chunk(const struct gen *gen)
 
 const struct backend *gen_backend(const struct gen *gen, struct err *err)
 {
-    char cache[4096];
-    return backend_find(backends[gen->options->backend]->name,
-                        userdir_path(USER_CACHE, "kernels", cache, sizeof cache) ? cache : NULL, err);
+    const struct gen_options *o = gen->options;
+    return tuned_backend(o->backend, o->precision, o->attn, err);
 }
 
 const struct kernels *gen_kernels(struct gen *gen, struct err *err)
@@ -82,9 +82,6 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
     };
     if (!s->cpu.attn || !s->backend)
         return -1;
-    if (s->backend->only_f32 && o->precision && strcmp(o->precision, "f32") != 0)
-        return err_set(err, "--backend %s computes in f32: leave --precision %s out", s->backend->name,
-                       o->precision);
     if (s->backend->only_f32 && (o->pressure.steps || o->pressure.replay))
         return err_set(err, "--kv-pressure is for the CPU's cache: leave --backend %s out",
                        s->backend->name);

@@ -13,7 +13,7 @@ struct prof_options {
     enum prof_command command;
     const char *model, *shape;
     size_t layers;
-    int type;
+    int type, backend;
     size_t context;
     const char *batch, *prompt, *gen, *depth, *beams;
     const char *memory;  /* NULL: not given */

@@ -148,15 +148,18 @@ static int measure_benches(struct prof *prof, struct err *err)
 {
     const struct prof_options *o = &prof->options;
     struct expert_store_options experts;
-    struct roof_block block = {0};
+    struct roof_block block = {.bytes = size_min(o->megabytes, 64) << 20}; /* of a device's memory */
     struct bench_job job = {&prof->report, prof->model, &block};
     if (check_tests(prof, err) < 0 ||
-        (o->experts && (expert_store_parse(&experts, o->experts, err) < 0 ||
-                        expert_store_open(prof->model, &experts, backends[0]->memory, err) < 0)) ||
-        roof_block_open(&block, o->megabytes << 20, err) < 0)
+        (o->experts &&
+         (expert_store_parse(&experts, o->experts, err) < 0 ||
+          expert_store_open(prof->model, &experts, prof->report.run.backend->memory, err) < 0)) ||
+        (!tune_on_device(prof->report.run.backend) &&
+         roof_block_open(&block, o->megabytes << 20, err) < 0))
         return -1;
     const int rc = measure_tests(prof, measure_bench, &job, err);
-    roof_block_close(&block);
+    if (block.data)
+        roof_block_close(&block);
     return rc < 0 || bench_percentiles(&prof->all, &prof->report, err) < 0 ? -1
                                                                            : add_test_rows(prof, err);
 }

@@ -194,11 +194,13 @@ static int open_tuned(struct prof *prof, struct err *err)
         needed = needed || kv_spec_needs_T(&prof->contender[i].spec);
     if (!needed)
         return 0;
-    if (tuned_open(&prof->tuned, prof_program.name, o->profile, run->kernels->isa,
-                   (enum vm_alloc)o->alloc, run->threads, err) < 0)
+    struct machine here;
+    machine_of(&here, run->backend, run->kernels->isa, (enum vm_alloc)o->alloc, run->threads);
+    if (tuned_open(&prof->tuned, prof_program.name, o->profile, run->backend, &here, err) < 0)
         return -1;
     for (size_t i = 0; i < prof->n_contenders; i++)
-        prof->contender[i].spec.tuner = tuned_for(&prof->tuned, run->attn->name, run->config.heads);
+        prof->contender[i].spec.tuner =
+            tuned_for(&prof->tuned, tune_attn_name(run->backend, run->attn), run->config.heads);
     return 0;
 }
 
@@ -301,6 +303,8 @@ int prof_open(struct prof *prof, struct err *err)
     counting_open(&counting);
     threads_set(run->threads);
     run->counting = &counting;
+    if (!(run->backend = tuned_backend(o->backend, o->precision, o->attn, err)))
+        return -1;
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? isa_select(o->isa, o->profile, NULL, err) : NULL;
     if (!run->kernels || open_contenders(prof, NULL, err) < 0 || open_shape(prof, err) < 0 ||
@@ -310,8 +314,9 @@ int prof_open(struct prof *prof, struct err *err)
     const size_t depth = o->command == PROF_LATENCY ? prof_one(o->depth, "--depth", 0) : 0;
     const size_t room = o->shape && depth ? SIZE_MAX : run->config.context;
     run->N = o->context ? o->context : size_min(depth + 512, room);
-    if (open_snapshot(prof, err) < 0 || precision_parse(&run->precision, o->precision, run->kernels,
-                                                        weights_of(prof), &run->kv_types, err) < 0)
+    if (open_snapshot(prof, err) < 0 ||
+        precision_parse(&run->precision, run->backend->only_f32 ? "f32" : o->precision, run->kernels,
+                        weights_of(prof), &run->kv_types, err) < 0)
         return -1;
     if (!o->shape && run->N > prof_longest(prof))
         return err_set(err, "-N %zu is beyond the model's context of %zu", run->N, run->config.context);

@@ -73,6 +73,7 @@ static const struct {
     {CACHES, ROW_ALLOC},
     {RUNS, FLAG("lockstep", NULL, lockstep, "grow a batch as one tensor (iterative, upfront and bmc)")},
     {QUALITY, ROW_HEADS},
+    {BLOCKS | LATENCY | BENCH, ROW_BACKEND},
     {RUNS | QUALITY, ROW_ATTN},
     {RUNS | TEXTS | QUALITY, ROW_ISA},
     {STEPS | TEXTS | QUALITY, ROW_PRECISION},

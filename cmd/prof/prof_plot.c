@@ -14,7 +14,8 @@ static void set_title(struct chart *chart, const struct prof *prof, const char *
     chart_title(chart, what, prof->report.shape);
     chart_note(chart, "%zu layer%s, N = %zu, batch %zu, KV cache %s, attention %s, rounds: %d",
                run->config.layers, run->config.layers == 1 ? "" : "s", run->N, run->batch,
-               row_text(prof->rows, 0, "kv_type"), run->attn->name, prof->report.repeat);
+               row_text(prof->rows, 0, "kv_type"), tune_attn_name(run->backend, run->attn),
+               prof->report.repeat);
     chart_note(chart, "%.200s, %d thread%s, isa %s", row_text(prof->rows, 0, "cpu"), run->threads,
                run->threads == 1 ? "" : "s", run->kernels->isa);
     chart_note(chart, "%s", note);

@@ -79,7 +79,7 @@ static void take_tuned(struct spec_run *run, const struct session_options *s)
 {
     struct tuned_spec like = {.type = s->kv_types.all.k, .batch = s->batch, .N = s->context};
     struct draft_length *length = &run->gen.drafting.length;
-    snprintf(like.attn, sizeof like.attn, "%s", s->cpu.attn->name);
+    snprintf(like.attn, sizeof like.attn, "%s", tune_attn_name(s->backend, s->cpu.attn));
     const struct tuned_spec *tuned =
         tuned_speculation(&run->gen.tuned, run->draft ? &run->draft->file.model_id : NULL, like);
     if (!tuned || !can_use(run, s, &tuned->shape) ||
@@ -283,8 +283,8 @@ static int open_draft_session(struct spec_run *run, struct err *err)
         s.kv.alloc = target->kv.alloc;
         s.kv.attend_valid = target->kv.attend_valid;
     }
-    run->draft_tuner =
-        profile_tuner(&run->gen.tuned.profile, s.cpu.attn->name, run->draft->config.heads);
+    run->draft_tuner = profile_tuner(&run->gen.tuned.profile, tune_attn_name(s.backend, s.cpu.attn),
+                                     run->draft->config.heads);
     s.kv.tuner = target->kv.tuner ? &run->draft_tuner.tuner : NULL;
     return draft_session_open(&run->draft_session, run->draft, &s, err);
 }

@@ -33,7 +33,7 @@ static int check_outputs(const struct tune *tune, struct err *err)
         return -1;
     if (o->check || o->dry_run)
         return 0;
-    if (!tuned_path(o->profile, path, sizeof path))
+    if (!tuned_path(o->profile, tune->run.backend, path, sizeof path))
         return err_set(err, "no folder for the profile: neither XDG_CONFIG_HOME nor HOME is set; give "
                             "--profile FILE or --dry-run");
     if (!o->profile)

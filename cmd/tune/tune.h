@@ -10,7 +10,7 @@ struct tune_options {
     const char *model, *shape;
     const char *context, *batch, *spec, *draft, *acceptance;
     size_t layers;
-    int type, kv_type, alloc, state, cores;
+    int type, kv_type, alloc, state, cores, backend;
     const char *attn, *isa, *precision, *profile, *constants;
     size_t threads, rounds, megabytes, evict;
     double seconds;

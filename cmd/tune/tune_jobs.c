@@ -86,7 +86,8 @@ static int set_precision(struct tune *tune, struct err *err)
 {
     const struct tune_options *o = tune->options;
     const struct cache_types caches = cache_types_alike(cache_types[o->kv_type].type);
-    return precision_parse(&tune->precision, o->precision, tune->run.kernels,
+    return precision_parse(&tune->precision, tune->run.backend->only_f32 ? "f32" : o->precision,
+                           tune->run.kernels,
                            tune->model ? model_weights_class(tune->model)
                                        : weights_class_of(random_types((size_t)o->type).type),
                            &caches, err);
@@ -108,6 +109,8 @@ static int measure_roof(struct profile *profile, struct err *err)
  * the profile stores them. */
 static const struct kernels *choose_kernels(struct tune *tune, struct err *err)
 {
+    if (tune_on_device(tune->run.backend))
+        return isa_select(tune->options->isa, "none", NULL, err);
     struct kernel_rates rates[RATES_MOST];
     const size_t n = rates_measure(rates, kernel_sets, RATES_LONG);
     profile_put_rates(&tune->profile, rates, n);
@@ -123,10 +126,14 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
         return -1;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
     threads_set(run->threads); /* before OpenBLAS is loaded, which reads the count */
+    if (!(run->backend = tuned_backend(o->backend, o->precision, o->attn, err)))
+        return -1;
+    const bool on_device = tune_on_device(run->backend);
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? choose_kernels(tune, err) : NULL;
-    if (!run->kernels || measure_roof(&tune->profile, err) < 0 || kernels_load(run->kernels, err) < 0 ||
-        open_shape(tune, err) < 0 || set_precision(tune, err) < 0)
+    if (!run->kernels || (!on_device && measure_roof(&tune->profile, err) < 0) ||
+        kernels_load(run->kernels, err) < 0 || open_shape(tune, err) < 0 ||
+        set_precision(tune, err) < 0)
         return -1;
     run->layers = 1;
     run->heads = tune->config.heads;
@@ -140,9 +147,10 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->interrupted = &cli_interrupted;
     if (o->spec && !read_auto(o->spec, tune))
         read_spec(o->spec, run);
-    if (open_lists(tune, err) < 0 || evictor_open(&tune->evictor, o->evict << 20, err) < 0)
+    if (open_lists(tune, err) < 0 ||
+        evictor_open(&tune->evictor, run->backend, o->evict << 20, err) < 0)
         return -1;
-    machine_of(&tune->profile.machine, run->kernels->isa, run->alloc, run->threads);
+    machine_of(&tune->profile.machine, run->backend, run->kernels->isa, run->alloc, run->threads);
     return 0;
 }
 
@@ -192,9 +200,10 @@ static void add_shape(const struct tune *tune, struct jobs *jobs, struct tune_ru
 }
 
 /* Without a model: adds curves of every cache data type, GQA group sizes 1 and 4, and every
- * attention backend unless --attn names one. */
+ * attention backend unless --attn names one; of a device, which may lack types, of --cache-type alone. */
 static void add_machine(const struct tune *tune, struct jobs *jobs, struct tune_run run)
 {
+    const bool on_device = tune_on_device(run.backend), only = tune->options->attn || on_device;
     for (size_t b = 0; attn_backends[b]; b++)
         for (size_t t = 0; cache_types[t].name; t++)
             for (size_t group = 1; group <= 4; group *= 4) {
@@ -202,9 +211,9 @@ static void add_machine(const struct tune *tune, struct jobs *jobs, struct tune_
                 run.type = cache_types[t].type;
                 run.kv_heads = run.heads / group;
                 run.k = 1;
-                if (tune->options->attn && run.attn != tune->run.attn)
+                if ((only && run.attn != tune->run.attn) || (on_device && run.type != tune->run.type))
                     continue;
-                if (group == 1 && (b == 0 || tune->options->attn)) {
+                if (group == 1 && (b == 0 || only)) {
                     add_job(jobs, &run, CURVE_COPY);
                     add_job(jobs, &run, CURVE_ALLOC);
                 }
@@ -302,7 +311,7 @@ static int make_point(struct tune *tune, struct config_point_plan *plan, bool co
                             .batch = plan->batch,
                             .N = plan->N,
                             .T = point->answer.pow2};
-    snprintf(tuned.attn, sizeof tuned.attn, "%s", run.attn->name);
+    snprintf(tuned.attn, sizeof tuned.attn, "%s", tune_attn_name(run.backend, run.attn));
     return profile_put_T(&tune->profile, &tuned, err);
 }
 
@@ -400,6 +409,7 @@ static int knee_model(struct tune *tune, struct model **model, char *name, size_
 struct session_options tune_session_options(const struct tune *tune, size_t batch, size_t context)
 {
     return (struct session_options){
+        .backend = tune->run.backend,
         .kv_types = cache_types_alike(tune->run.type),
         .cpu = {tune->run.kernels, tune->precision, tune->run.attn},
         .batch = batch,

@@ -19,6 +19,7 @@ static const struct opt opts[] = {
     HEADING("KV cache and machine"),
     ROW_CACHE_TYPE("f32"),
     ROW_ALLOC,
+    ROW_BACKEND,
     ROW_ATTN,
     ROW_ISA,
     ROW_PRECISION,

@@ -72,7 +72,7 @@ int tune_plot(const struct tune *tune, const struct config_point *point, struct 
     chart_title(&chart, "Cache growth and attention over T", tune->shape);
     chart_note(&chart, "One layer, N = %zu, batch %zu, %s caches, cache type %s, attention %s, %s",
                point->N, point->batch, point->cold ? "cold" : "hot", cache_type_name(tune->run.type),
-               tune->run.attn->name,
+               tune_attn_name(tune->run.backend, tune->run.attn),
                point->measured ? chart_text(&chart, "rounds: %zu", point->rounds) : "not measured");
     chart_note(&chart, "%s, %zu thread%s, isa %s, memory by %s", m->cpu, m->threads,
                m->threads == 1 ? "" : "s", m->isa, m->alloc);

@@ -97,7 +97,7 @@ static int keep_old(struct tune *tune, const char *path, struct err *err)
 int tune_save(struct tune *tune, struct err *err)
 {
     char path[8192];
-    if (!tuned_path(tune->options->profile, path, sizeof path))
+    if (!tuned_path(tune->options->profile, tune->run.backend, path, sizeof path))
         return err_set(err, "no folder for the profile: set HOME or give --profile FILE");
     if (keep_old(tune, path, err) < 0 || profile_save(&tune->profile, path, err) < 0)
         return -1;
@@ -193,7 +193,7 @@ static int open_checked(const struct tune *tune, struct profile *old, struct err
     const struct machine *here = &tune->profile.machine;
     char path[8192];
     bool found = false;
-    if (!tuned_path(tune->options->profile, path, sizeof path))
+    if (!tuned_path(tune->options->profile, tune->run.backend, path, sizeof path))
         return err_set(err, "no folder for the profile: set HOME or give --profile FILE");
     if (profile_open(old, path, &found, err) < 0)
         return -1;

@@ -117,7 +117,7 @@ static int save_plan(struct tune *tune, const struct tune_speculation *s, struct
     hash_hex(&tune->model->file.model_id, HASH_BYTES, tuned.target);
     if (tune->draft)
         hash_hex(&tune->draft->file.model_id, HASH_BYTES, tuned.draft);
-    snprintf(tuned.attn, sizeof tuned.attn, "%s", tune->run.attn->name);
+    snprintf(tuned.attn, sizeof tuned.attn, "%s", tune_attn_name(tune->run.backend, tune->run.attn));
     return profile_put_spec(&tune->profile, &tuned, err);
 }
 

@@ -44,7 +44,8 @@ static int add_rates(struct buf *text, const struct tune *tune, struct err *err)
     return buf_addf(text, err,
                     "Rates at N = %zu, %s cache, attention %s: %.3g elements copied and %.3g "
                     "multiply-accumulates per second%s%s.\n",
-                    N, cache_type_name(tune->run.type), tune->run.attn->name, cost.copy_elem_s,
+                    N, cache_type_name(tune->run.type),
+                    tune_attn_name(tune->run.backend, tune->run.attn), cost.copy_elem_s,
                     cost.sdpa_mac_s, tune->options->constants ? ", from " : "",
                     tune->options->constants ? tune->options->constants : "");
 }

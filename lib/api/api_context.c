@@ -92,12 +92,14 @@ static int set_policy(struct bmc_context *c, struct session_options *s, const st
 {
     const struct model *model = c->model->model;
     enum vm_alloc alloc;
+    struct machine here;
     bool exists;
     if (set_alloc(s, o->alloc, err) < 0)
         return -1;
     alloc = s->kv.alloc;
     if (o->profile) {
-        if (tuned_read(&c->tuned, o->profile, s->cpu.kernels->isa, alloc, s->threads, &exists, err) < 0)
+        machine_of(&here, s->backend, s->cpu.kernels->isa, alloc, s->threads);
+        if (tuned_read(&c->tuned, o->profile, &here, &exists, err) < 0)
             return -1;
         if (!exists)
             return err_set(err, "%s: there is no such profile; bmc-tune makes it", o->profile);
@@ -109,7 +111,7 @@ static int set_policy(struct bmc_context *c, struct session_options *s, const st
     s->kv.alloc = alloc;
     s->kv.attend_valid = o->attend_valid;
     s->kv.scales = c->kv_scales.range ? &c->kv_scales : NULL;
-    s->kv.tuner = tuned_for(&c->tuned, s->cpu.attn->name, model->config.heads);
+    s->kv.tuner = tuned_for(&c->tuned, tune_attn_name(s->backend, s->cpu.attn), model->config.heads);
     return 0;
 }
 
@@ -152,6 +154,16 @@ static int session_options_of(struct bmc_context *c, struct session_options *s,
     if ((o->cache_type && read_cache_type(c, s, o->cache_type, err) < 0) ||
         (o->cache_kld && choose_cache_types(c, s, o->cache_kld, err) < 0))
         return -1;
+    if (!(s->backend = backend_find(o->backend, NULL, err)))
+        return -1;
+    if (s->backend->only_f32 && o->precision && strcmp(o->precision, "f32") != 0)
+        return err_set(err, "backend %s computes in f32: leave precision %s out", s->backend->name,
+                       o->precision);
+    if (tune_on_device(s->backend) && o->attn)
+        return err_set(err, "attn %s is of the CPU: leave backend %s out", o->attn, s->backend->name);
+    if (s->backend != backends[0] && model->store)
+        return err_set(err, "experts are kept in the memory of the CPU: leave backend %s out",
+                       s->backend->name);
     if (!(s->cpu.attn = attn_find(o->attn, err)) ||
         !(s->cpu.kernels = kernels_select(o->kernels, err)) ||
         precision_parse(&s->cpu.precision, o->precision, s->cpu.kernels, model_weights_class(model),
@@ -258,9 +270,9 @@ static int open_context(struct bmc_context *c, const struct bmc_options *o,
     if (cache_types_add(&types, &s->kv_types, err) < 0)
         return -1;
     api_log(c, BMC_LOG_INFO,
-            "kernel set %s, precision %s, %d threads, KV cache %s of type %s, drafter %s",
-            s->cpu.kernels->isa, precision_name(s->cpu.precision), s->threads, kv_spec_name(&s->kv),
-            buf_text(&types), c->draft ? c->draft->drafter->name : "none");
+            "backend %s, kernel set %s, precision %s, %d threads, KV cache %s of type %s, drafter %s",
+            s->backend->name, s->cpu.kernels->isa, precision_name(s->cpu.precision), s->threads,
+            kv_spec_name(&s->kv), buf_text(&types), c->draft ? c->draft->drafter->name : "none");
     return 0;
 }
 

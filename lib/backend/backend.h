@@ -38,6 +38,9 @@ struct backend {
     /* Makes the device ready, before any other function; `cache`: a folder for what it keeps, or NULL. NULL: it is. */
     int (*start)(const char *cache, struct err *err);
 
+    /* Writes the name of the device and its driver, which what was measured on it is kept by. NULL: it is the CPU. */
+    void (*describe)(char *text, size_t size);
+
     int (*open)(struct backend_pass **pass, const struct backend_options *options,
                 struct err *err) MUST_USE;
     void (*close)(struct backend_pass *pass); /* NULL is accepted */

@@ -88,7 +88,7 @@ struct cl_store {
 
 struct cl_list_args {
     cl_address list, overflowed;
-    cl_number n, words;
+    cl_number n, unit; /* unit: bytes that addresses and sizes are multiples of: 16, 4 or 1 */
 };
 
 struct cl_route_args {

@@ -178,8 +178,11 @@ static void copy_list(const struct cl_copy *list, size_t n, size_t most)
     for (size_t i = 0; i < n; i++)
         all |= list[i].to | list[i].from | list[i].bytes | list[i].zeros;
     cl_stage_room(round_up(n * sizeof *list, CL_STAGE_ALIGN));
-    const struct cl_list_args args = {
-        .list = cl_stage(list, n * sizeof *list), .n = (cl_number)n, .words = all % 4 == 0};
+    const struct cl_list_args args = {.list = cl_stage(list, n * sizeof *list),
+                                      .n = (cl_number)n,
+                                      .unit = all % 16 == 0  ? 16
+                                              : all % 4 == 0 ? 4
+                                                             : 1};
     if (args.list)
         cl_launch(copy_ranges, &args, sizeof args,
                   (size_t[]){size_min(div_up(most, PART), MOST_GROUPS), n, 1},

@@ -187,6 +187,11 @@ static int start(const char *cache, struct err *err)
     return cl_memory_open(err);
 }
 
+static void describe(char *text, size_t size)
+{
+    snprintf(text, size, "%.80s, driver %.32s", cl_limits()->name, cl_limits()->driver);
+}
+
 /* ---- passes ---- */
 
 static int begin_pass(struct backend_pass *opaque, const struct op_step *step, struct err *err)
@@ -229,6 +234,7 @@ const struct backend opencl_backend = {
     .memory = &cl_memory,
     .only_f32 = true,
     .start = start,
+    .describe = describe,
     .open = open_pass,
     .close = close_pass,
     .begin = begin_pass,

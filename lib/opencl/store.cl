@@ -1,11 +1,18 @@
 /* KV entries: copies of ranges, and conversions of rows. */
 
-/* `words`: ranges are multiples of 4 bytes. Group 1 is the range, whose parts are divided among the groups 0. */
+/* Group 1 is the range, whose parts are divided among the groups 0. */
 kernel void copy_ranges(const struct cl_list_args a)
 {
     const struct cl_copy c = AT(struct cl_copy, a.list)[get_group_id(1)];
     const ulong from = get_global_id(0), step = get_global_size(0);
-    if (a.words) {
+    if (a.unit == 16) {
+        for (ulong i = from; i < c.bytes / 16; i += step)
+            AT(uint4, c.to)[i] = AT(uint4, c.from)[i];
+        for (ulong i = from; i < c.zeros / 16; i += step)
+            AT(uint4, c.to + c.bytes)[i] = 0;
+        return;
+    }
+    if (a.unit == 4) {
         for (ulong i = from; i < c.bytes / 4; i += step)
             AT(uint, c.to)[i] = AT(uint, c.from)[i];
         for (ulong i = from; i < c.zeros / 4; i += step)

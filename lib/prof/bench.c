@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "prof/report.h"
 #include "prof/roofline.h"
+#include "tune/layer_bench.h"
 #include "report/stat.h"
 
 static int run_test(const struct bench_job *job, const struct measurement *m,
@@ -35,8 +36,12 @@ static void set_work(const struct bench_job *job, const struct pass_work *work, 
     const struct run *run = &job->report->run;
     const struct cpu_options how = {run->kernels, run->precision, run->attn};
     const double steps = f->test.n_gen ? (double)f->test.n_gen : 1;
-    roof_measure_peaks(roof, 1);
-    const struct roof_limit limit = roof_limit(roof, work, &how, run->kv_types.all);
+    struct roof_limit limit = {(double)work_bytes(work) / roof->read_gb_s / 1e6, "read",
+                               roof->read_gb_s};
+    if (!tune_on_device(run->backend)) {
+        roof_measure_peaks(roof, 1);
+        limit = roof_limit(roof, work, &how, run->kv_types.all);
+    }
     const bool reads = limit.kind && strcmp(limit.kind, "read") == 0;
     f->roof_share = limit.ms / steps / f->step_ms;
     f->roof_kind = limit.kind;
@@ -58,7 +63,10 @@ int measure_bench(void *arg, const struct measurement *m, struct figures *f, str
     const struct test *test = &m->test;
     const bool decode = test->n_gen;
     struct steps_result result;
-    struct roof roof = {.read_gb_s = roof_read_gb_s(job->block, decode ? 3 : 1)};
+    const struct backend *backend = job->report->run.backend;
+    struct roof roof = {.read_gb_s = tune_on_device(backend)
+                                         ? roof_device_gb_s(backend->memory, job->block->bytes, 3)
+                                         : roof_read_gb_s(job->block, decode ? 3 : 1)};
     resident_peak_reset();
     if (run_test(job, m, &result, f, err) < 0)
         return -1;

@@ -38,6 +38,7 @@ int measure_block(void *arg, const struct measurement *m, struct figures *f, str
                                   .type = run->kv_types.all.k,
                                   .alloc = m->contender->spec.alloc,
                                   .reuse_heap = true,
+                                  .backend = run->backend,
                                   .attn = run->attn,
                                   .kernels = run->kernels,
                                   .threads = run->threads,

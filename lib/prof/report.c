@@ -1,5 +1,6 @@
 /* The runner, and the settings of rows. */
 #include "prof/report.h"
+#include "tune/layer_bench.h"
 
 #include "quant/cache_types.h"
 #include "base/cores.h"
@@ -130,15 +131,18 @@ int report_setup(const struct report *report, const struct row_kind *kind, const
 {
     const struct run *run = &report->run;
     char cpu[128];
-    cpu_model_name(cpu, sizeof cpu);
+    if (tune_on_device(run->backend))
+        run->backend->describe(cpu, sizeof cpu);
+    else
+        cpu_model_name(cpu, sizeof cpu);
     const struct setup setup = {
         .shape = report->shape,
         .model_id = report->model_id,
         .weight_type =
             report->types.mixture ? report->types.mixture->name : dtype_name(report->types.type),
         .kv_type = run->kv_type.text,
-        .attn = run->attn->name,
-        .isa = run->kernels->isa,
+        .attn = tune_attn_name(run->backend, run->attn),
+        .isa = tune_on_device(run->backend) ? run->backend->name : run->kernels->isa,
         .precision = precision_name(run->precision),
         .cpu = cpu,
         .version = report->version,

@@ -22,6 +22,7 @@ struct run {
     size_t N, batch;
     struct cache_types kv_types;
     struct cache_types_text kv_type; /* of kv_types */
+    const struct backend *backend;   /* NULL: the CPU */
     const struct attn_backend *attn;
     const struct kernels *kernels;
     enum precision precision;

@@ -146,6 +146,28 @@ double roof_read_gb_s(const struct roof_block *block, int repeats)
     return best;
 }
 
+double roof_device_gb_s(const struct backend_memory *memory, size_t bytes, int repeats)
+{
+    char word;
+    double best = 0;
+    const struct device_addr to = memory->alloc(VM_MMAP, bytes), from = memory->alloc(VM_MMAP, bytes);
+    const struct memory_copy copy = {to, from, bytes, 0};
+    const bool fits = !addr_is_null(to) && !addr_is_null(from);
+    for (int r = 0; fits && r <= repeats; r++) {
+        memory->read(&word, to, 1);
+        const double start = clock_ms();
+        memory->copy(&copy, 1);
+        memory->read(&word, to, 1);
+        if (r > 0) /* the first one is a warm-up */
+            best = fmax(best, 2 * (double)bytes / (clock_ms() - start) / 1e6);
+    }
+    if (!addr_is_null(to))
+        memory->free(VM_MMAP, to, bytes);
+    if (!addr_is_null(from))
+        memory->free(VM_MMAP, from, bytes);
+    return fits ? best : NAN;
+}
+
 static bool measure_copying(struct roof *roof, size_t bytes, int repeats)
 {
     char *a = vm_get(VM_MMAP, bytes), *b = vm_get(VM_MMAP, bytes);

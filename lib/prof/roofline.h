@@ -1,6 +1,7 @@
 /* The roofline of this machine: the limits that measured times are compared with. */
 #pragma once
 
+#include "backend/memory.h"
 #include "base/err.h"
 #include "cpu/cpu.h"
 #include "kernel/peak.h"
@@ -44,6 +45,10 @@ struct roof_block {
 int roof_block_open(struct roof_block *block, size_t bytes, struct err *err) MUST_USE;
 void roof_block_close(struct roof_block *block);
 double roof_read_gb_s(const struct roof_block *block, int repeats);
+
+/* The rate at which a backend copies a block of its memory, bytes read and written, in 10^9 per second; NaN: it has too
+ * little memory. */
+double roof_device_gb_s(const struct backend_memory *memory, size_t bytes, int repeats);
 
 /* Peak rate for an operand type, over all threads and the best of `repeats` runs; rate 0 and isa
  * NULL if the CPU lacks the instructions. */

@@ -11,6 +11,7 @@ struct session_options run_session_options(const struct run *run, size_t context
 {
     return (struct session_options){
         .kv_types = run->kv_types,
+        .backend = run->backend,
         .cpu = {run->kernels, run->precision, run->attn},
         .context = context,
         .batch = batch,

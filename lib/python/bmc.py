@@ -95,7 +95,7 @@ class _Options(Structure):
         ("prefix_cache_bytes", c_size_t), ("progress", _ProgressCallback), ("log", _LogCallback), ("arg", c_void_p),
         ("profile", c_char_p), ("alloc", c_char_p), ("attend_valid", c_int), ("lenient", c_int), ("beams", c_size_t),
         ("n_best", c_size_t), ("length_penalty", POINTER(c_double)), ("early_stopping", c_char_p),
-        ("cache_kld", c_char_p),
+        ("cache_kld", c_char_p), ("backend", c_char_p),
     ]
 
 
@@ -721,7 +721,7 @@ def _end_streams() -> None:
 
 class Session(_Handle):
     """A context of a model: KV caches of one or more sequences. Options as in struct bmc_options: context,
-    sequences, threads, threads_batch, kv, cache_type, cache_kld, attn, kernels, precision, chunk, chat_template,
+    sequences, threads, threads_batch, kv, cache_type, cache_kld, backend, attn, kernels, precision, chunk, chat_template,
     models_dir, hidden_states, profile, alloc, attend_valid, lenient; speculative decoding: draft, drafter, draft_max,
     draft_tree, draft_always; beam search: beams, n_best, length_penalty (a number), early_stopping;
     prefix_cache (a folder), prefix_cache_bytes; progress(done, total), called after each forward pass of

@@ -50,13 +50,13 @@ static int time_sample(struct layer_bench *b, enum curve_what what, size_t rows,
     double ms = 0;
     if (what == CURVE_ALLOC) {
         const size_t bytes = (size_t)(layer_bench_entry_bytes(b->run) / 2) * rows;
+        const struct backend_memory *memory = kv_setup(b->kv)->memory;
         const double start = clock_ms();
-        void *block = vm_get(b->run->alloc, bytes);
+        const struct device_addr block = memory->alloc(b->run->alloc, bytes);
         ms = clock_ms() - start;
-        if (!block)
+        if (addr_is_null(block))
             return err_no_memory(err, "%zu bytes to measure an allocation", bytes);
-        *(volatile char *)block = 1; /* keeps the compiler from removing the allocation */
-        vm_free(b->run->alloc, block, bytes);
+        memory->free(b->run->alloc, block, bytes);
     } else if (what == CURVE_COPY) {
         if (time_growth(b, rows, &ms, err) < 0)
             return -1;
@@ -149,7 +149,8 @@ int calibration_curve(const struct calibration *c, struct rate_curve *curve, str
         .cold = run->evictor != NULL,
         .n = c->n,
     };
-    snprintf(curve->attn, sizeof curve->attn, "%s", c->what == CURVE_SDPA ? run->attn->name : "-");
+    snprintf(curve->attn, sizeof curve->attn, "%s",
+             c->what == CURVE_SDPA ? tune_attn_name(run->backend, run->attn) : "-");
     for (size_t i = 0; i < c->n; i++) {
         double x[ARRAY_LEN(c->sample[0])];
         memcpy(x, c->sample[i], sizeof x);

@@ -142,7 +142,7 @@ int config_point_make(const struct tune_run *given, const struct profile *profil
     *point = (struct config_point){
         .N = plan->N, .batch = plan->batch, .k = run.k, .m = run.m, .cold = run.evictor != NULL};
     if (!profile_cost_config(profile, &query, &cost))
-        return err_set(err, "nothing was calibrated for attention %s and %s rows", run.attn->name,
+        return err_set(err, "nothing was calibrated for attention %s and %s rows", query.attn,
                        cache_type_name(run.type));
     if (cost_answer(&cost, &point->answer, err) < 0)
         return -1;

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/mem.h"
-#include "backend/backend.h"
 #include "base/threads.h"
 #include "base/vm.h"
 #include "decode/sample/rng.h"
@@ -17,6 +16,19 @@ static void reset_allocator(const struct tune_run *run)
 {
     if (!run->reuse_heap)
         vm_trim_heap();
+}
+
+static const struct backend_memory *memory_of(const struct tune_run *run)
+{
+    return (run->backend ? run->backend : backends[0])->memory;
+}
+
+/* Waits for the commands of a device. */
+static void wait_for(const struct layer_bench *b)
+{
+    float word;
+    if (b->pass)
+        b->run->backend->memory->read(&word, b->k_at, sizeof word);
 }
 
 static size_t q_width(const struct tune_run *run) { return run->heads * run->head_dim; }
@@ -77,8 +89,17 @@ static size_t evict_size(void)
     return size_min(size_max(cpu_cache_bytes(3), LEAST), MOST);
 }
 
-int evictor_open(struct evictor *evictor, size_t bytes, struct err *err)
+int evictor_open(struct evictor *evictor, const struct backend *backend, size_t bytes, struct err *err)
 {
+    enum { OF_DEVICE = 128 << 20 };
+    if (tune_on_device(backend)) {
+        *evictor = (struct evictor){.memory = backend->memory, .bytes = bytes ? bytes : OF_DEVICE};
+        evictor->block = evictor->memory->alloc(VM_MMAP, evictor->bytes);
+        return addr_is_null(evictor->block)
+                   ? err_no_memory(err, "%zu bytes of the device to sweep its caches with",
+                                   evictor->bytes)
+                   : 0;
+    }
     *evictor = (struct evictor){.bytes = bytes ? bytes : evict_size()};
     evictor->data = mem_zalloc(1, evictor->bytes);
     return evictor->data ? 0 : err_no_memory(err, "%zu bytes to sweep the caches with", evictor->bytes);
@@ -87,6 +108,8 @@ int evictor_open(struct evictor *evictor, size_t bytes, struct err *err)
 void evictor_close(struct evictor *evictor)
 {
     free(evictor->data);
+    if (evictor->memory)
+        evictor->memory->free(VM_MMAP, evictor->block, evictor->bytes);
     *evictor = (struct evictor){0};
 }
 
@@ -108,6 +131,13 @@ static void evict_caches(const struct layer_bench *b)
     struct evictor *evictor = (struct evictor *)(uintptr_t)b->run->evictor;
     if (!evictor)
         return;
+    if (evictor->memory) {
+        const struct memory_copy sweep = {addr_add(evictor->block, evictor->bytes / 2), evictor->block,
+                                          evictor->bytes / 2, 0};
+        evictor->memory->copy(&sweep, 1);
+        wait_for(b);
+        return;
+    }
     evictor->threads = (size_t)threads_now(); /* worker threads cannot query the team size */
     threads_all(evict_part, evictor);
 }
@@ -143,8 +173,8 @@ static int open_buffers(struct layer_bench *b, struct err *err)
     fill_rows(b->q, q_width(run), rows, run->seed, 0);
     fill_rows(b->k, kv_width(run), rows, run->seed, 1);
     fill_rows(b->v, kv_width(run), rows, run->seed, 2);
-    b->k_at = backends[0]->memory->adopt(b->k, rows * kv_width(run) * sizeof *b->k);
-    b->v_at = backends[0]->memory->adopt(b->v, rows * kv_width(run) * sizeof *b->v);
+    b->k_at = memory_of(run)->adopt(b->k, rows * kv_width(run) * sizeof *b->k);
+    b->v_at = memory_of(run)->adopt(b->v, rows * kv_width(run) * sizeof *b->v);
     return addr_is_null(b->k_at) || addr_is_null(b->v_at)
                ? err_no_memory(err, "%zu rows of keys and values", rows)
                : 0;
@@ -163,6 +193,35 @@ static int check_memory(const struct tune_run *run, const struct kv_spec *spec,
     return rc;
 }
 
+/* The operations of a step on a device, and their buffers. */
+static int open_pass(struct layer_bench *b, const struct attn_shape *shape, struct err *err)
+{
+    enum { Q, K, V, OUT };
+    const struct tune_run *run = b->run;
+    const size_t rows = run->batch * run->k, q = q_width(run), kv = kv_width(run);
+    const struct backend_options options = {
+        .kv = b->kv, .max_rows = rows, .shape = shape, .n_shapes = 1, .n_ops = 2 * run->layers};
+    b->buffer[Q] = run->backend->memory->adopt(b->q, rows * q * sizeof *b->q);
+    b->buffer[OUT] = run->backend->memory->adopt(b->out, rows * q * sizeof *b->out);
+    b->buffer[K] = b->k_at;
+    b->buffer[V] = b->v_at;
+    if (addr_is_null(b->buffer[Q]) || addr_is_null(b->buffer[OUT]) ||
+        !(b->op = mem_zalloc(options.n_ops, sizeof *b->op)))
+        return err_no_memory(err, "%zu rows of queries", rows);
+    const size_t window = kv_layer_window(kv_setup(b->kv));
+    for (size_t i = 0; i < run->layers; i++) {
+        b->op[2 * i] =
+            (struct op){.kind = OP_APPEND, .in = {K, 0, kv}, .append = {.v = {V, 0, kv}, .layer = i}};
+        b->op[2 * i + 1] = (struct op){.kind = OP_ATTEND,
+                                       .in = {Q, 0, q},
+                                       .out = {OUT, 0, q},
+                                       .attend = {.layer = i, .window = window}};
+    }
+    struct backend_options all = options;
+    all.op = b->op;
+    return run->backend->open(&b->pass, &all, err);
+}
+
 int layer_bench_open(struct layer_bench *b, const struct tune_run *run, const struct kv_spec *spec,
                      size_t N, struct err *err)
 {
@@ -177,22 +236,41 @@ int layer_bench_open(struct layer_bench *b, const struct tune_run *run, const st
     struct kv_spec own = *spec;
     *b = (struct layer_bench){.run = run};
     own.alloc = run->alloc;
-    own.memory = backends[0]->memory;
+    own.memory = memory_of(run);
     reset_allocator(run);
     threads_set(run->threads);
     if (check_memory(run, &own, &shape, err) < 0 || open_buffers(b, err) < 0 ||
         kv_open(&b->kv, &own, &shape, run->batch, err) < 0 ||
-        attn_open(&b->attn, run->attn, &attn_shape, 1, &limits, err) < 0) {
+        (tune_on_device(run->backend)
+             ? open_pass(b, &attn_shape, err)
+             : attn_open(&b->attn, run->attn, &attn_shape, 1, &limits, err)) < 0) {
         layer_bench_close(b);
         return -1;
     }
     return 0;
 }
 
+static void disown(const struct backend_memory *memory, struct device_addr block, size_t elements)
+{
+    if (!addr_is_null(block))
+        memory->disown(block, elements * sizeof(float));
+}
+
 void layer_bench_close(struct layer_bench *b)
 {
+    const struct backend_memory *memory = b->run ? memory_of(b->run) : NULL;
+    const size_t rows = b->run ? b->run->batch * b->run->k : 0;
     attn_close(b->attn);
+    if (b->pass)
+        b->run->backend->close(b->pass);
     kv_close(b->kv);
+    if (memory) {
+        disown(memory, b->k_at, rows * kv_width(b->run));
+        disown(memory, b->v_at, rows * kv_width(b->run));
+        disown(memory, b->buffer[0], rows * q_width(b->run));
+        disown(memory, b->buffer[3], rows * q_width(b->run));
+    }
+    free(b->op);
     free(b->query);
     free(b->q);
     free(b->k);
@@ -245,10 +323,12 @@ int layer_bench_grow(struct layer_bench *b, double *ms, struct err *err)
     const size_t rows = step_tokens(b), grown = growths(b->kv);
     if (b->n + rows > kv_seq_info(b->kv, 0).cap)
         evict_caches(b);
+    wait_for(b);
     const double start = clock_ms();
     for (size_t s = 0; s < b->run->batch; s++)
         if (kv_ensure(b->kv, s, rows, err) < 0)
             return -1;
+    wait_for(b);
     *ms = growths(b->kv) > grown ? clock_ms() - start : 0;
     return 0;
 }
@@ -269,10 +349,41 @@ static int run_layer(struct layer_bench *b, const struct attn_step *step, size_t
     return 0;
 }
 
-int layer_bench_step(struct layer_bench *b, double *ms, struct err *err)
+/* Appends and attends on a device. */
+static int run_operations(struct layer_bench *b, const struct op_step *step, struct err *err)
+{
+    const struct backend *backend = b->run->backend;
+    const struct row_range all = {0, step->rows};
+    if (backend->begin(b->pass, step, err) < 0)
+        return -1;
+    for (size_t i = 0; i < 2 * b->run->layers; i++) {
+        const double start = clock_ms();
+        if (backend->run(b->pass, &b->op[i], step, all, err) < 0)
+            return -1;
+        if (b->run->parts) /* phases are measured apart */
+            wait_for(b);
+        *(b->op[i].kind == OP_APPEND ? &b->append_ms : &b->sdpa_ms) += clock_ms() - start;
+    }
+    wait_for(b);
+    return memory_failed(backend->memory, err);
+}
+
+/* The same on the CPU. */
+static int run_layers(struct layer_bench *b, struct err *err)
 {
     const struct tune_run *run = b->run;
     const struct attn_step step = {b->kv, run->kernels, b->query, run->batch, run->parts};
+    if (attn_begin(b->attn, &step, err) < 0)
+        return -1;
+    for (size_t layer = 0; layer < run->layers; layer++)
+        if (run_layer(b, &step, layer, err) < 0)
+            return -1;
+    return 0;
+}
+
+int layer_bench_step(struct layer_bench *b, double *ms, struct err *err)
+{
+    const struct tune_run *run = b->run;
     const size_t rows = kv_seq_info(b->kv, 0).pending, kept = size_min(run->m, rows);
     if (*run->interrupted)
         return err_code(err, ERR_INTERRUPTED, "interrupted");
@@ -280,11 +391,10 @@ int layer_bench_step(struct layer_bench *b, double *ms, struct err *err)
         b->query[s] = (struct attn_query){.seq = s, .first = s * rows, .rows = rows};
     evict_caches(b);
     const double start = clock_ms();
-    if (attn_begin(b->attn, &step, err) < 0)
+    const struct op_step step = {
+        .buffer = b->buffer, .rows = run->batch * rows, .query = b->query, .n_queries = run->batch};
+    if ((b->pass ? run_operations(b, &step, err) : run_layers(b, err)) < 0)
         return -1;
-    for (size_t layer = 0; layer < run->layers; layer++)
-        if (run_layer(b, &step, layer, err) < 0)
-            return -1;
     *ms = clock_ms() - start;
     for (size_t s = 0; s < run->batch; s++)
         kv_commit(b->kv, s, kept);

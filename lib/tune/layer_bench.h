@@ -5,16 +5,33 @@
 #include <signal.h>
 
 #include "attn/attn.h"
+#include "backend/backend.h"
 
-/* A buffer that is read to evict the CPU caches, as reading weights does between steps. */
+/* Whether a backend computes on another device than the CPU; NULL is the CPU. */
+static inline bool tune_on_device(const struct backend *backend)
+{
+    return backend && backend->describe;
+}
+
+/* The name that rates of attention have: that of the CPU's kernels, or of the backend of a device. */
+static inline const char *tune_attn_name(const struct backend *backend, const struct attn_backend *attn)
+{
+    return tune_on_device(backend) ? backend->name : attn->name;
+}
+
+/* A buffer that is read to evict the caches, as reading weights does between steps: those of the CPU or, where `memory` is
+ * set, those of a device, by copying half of it to the other. */
 struct evictor {
     char *data;
+    const struct backend_memory *memory;
+    struct device_addr block;
     size_t bytes;
     size_t threads; /* number of threads that share the reading */
 };
 
-/* Allocates a buffer of `bytes` bytes; 0: as large as the largest CPU cache, but 64 to 128 MiB. */
-int evictor_open(struct evictor *evictor, size_t bytes, struct err *err) MUST_USE;
+/* Allocates a buffer of `bytes` bytes; 0: as large as the largest CPU cache, but 64 to 128 MiB, of a device 128 MiB. */
+int evictor_open(struct evictor *evictor, const struct backend *backend, size_t bytes,
+                 struct err *err) MUST_USE;
 void evictor_close(struct evictor *evictor);
 
 /* The configuration of a benchmark. */
@@ -30,6 +47,8 @@ struct tune_run {
     /* true: reuses memory that earlier runs freed, as in a long-running process; false: the
      * allocator behaves as in a new process */
     bool reuse_heap;
+    const struct backend
+        *backend; /* that of a device runs appending and attention as operations; NULL: the CPU */
     const struct attn_backend *attn;
     const struct kernels *kernels;
     int threads;
@@ -43,7 +62,10 @@ struct tune_run {
 struct layer_bench {
     const struct tune_run *run;
     struct kv *kv;
-    struct attn *attn;
+    struct attn *attn;             /* of the CPU; else: */
+    struct backend_pass *pass;     /* of a device */
+    struct op *op;                 /* [2 * layers] */
+    struct device_addr buffer[4];  /* q, k, v, out */
     struct attn_query *query;      /* [batch] */
     float *q, *k, *v, *out;        /* of attention, [batch * k tokens][width] */
     struct device_addr k_at, v_at; /* the same of k and v in the cache's memory */

@@ -13,14 +13,21 @@
 
 /* ---- the machine ---- */
 
-void machine_of(struct machine *m, const char *isa, enum vm_alloc alloc, int threads)
+void machine_of(struct machine *m, const struct backend *backend, const char *isa, enum vm_alloc alloc,
+                int threads)
 {
     *m = (struct machine){
         .cores = (size_t)threads_allowed(),
         .threads = (size_t)threads,
         .page_size = (size_t)sysconf(_SC_PAGESIZE),
     };
-    cpu_model_name(m->cpu, sizeof m->cpu);
+    if (tune_on_device(backend)) {
+        backend->describe(m->cpu, sizeof m->cpu);
+        isa = backend->name;
+        m->threads = 1;
+    } else {
+        cpu_model_name(m->cpu, sizeof m->cpu);
+    }
     snprintf(m->isa, sizeof m->isa, "%s", isa);
     snprintf(m->alloc, sizeof m->alloc, "%s", vm_alloc_name(alloc));
 }
@@ -645,7 +652,7 @@ int profile_save(const struct profile *p, const char *path, struct err *err)
 
 struct tune_query tune_query_of(const struct tune_run *run, size_t batch, size_t N)
 {
-    return (struct tune_query){.attn = run->attn->name,
+    return (struct tune_query){.attn = tune_attn_name(run->backend, run->attn),
                                .type = run->type,
                                .heads = run->heads,
                                .kv_heads = run->kv_heads,
@@ -767,16 +774,14 @@ static int read_of_machine(struct tuned *tuned, const char *path, const struct m
     return rc < 0 ? err_prefix(err, "%s", path) : 0;
 }
 
-int tuned_read(struct tuned *tuned, const char *path, const char *isa, enum vm_alloc alloc, int threads,
-               bool *exists, struct err *err)
+int tuned_read(struct tuned *tuned, const char *path, const struct machine *here, bool *exists,
+               struct err *err)
 {
-    struct machine here;
     *tuned = (struct tuned){.found = false};
-    machine_of(&here, isa, alloc, threads);
-    if (read_of_machine(tuned, path, &here, err) < 0)
+    if (read_of_machine(tuned, path, here, err) < 0)
         return -1;
     *exists = tuned->found;
-    tuned->found = tuned->found && machine_same_settings(&tuned->profile.machine, &here);
+    tuned->found = tuned->found && machine_same_settings(&tuned->profile.machine, here);
     return 0;
 }
 

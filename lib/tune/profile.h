@@ -25,8 +25,10 @@ struct machine {
 /* True if threads, instruction set and allocator are the same. */
 bool machine_same_settings(const struct machine *a, const struct machine *b);
 
-/* Describes this machine with a program's instruction set, allocator and threads. */
-void machine_of(struct machine *machine, const char *isa, enum vm_alloc alloc, int threads);
+/* Describes this machine with a program's instruction set, allocator and threads; or the device of a backend, of which
+ * none of these but the allocator matters. `backend` may be NULL: the CPU. */
+void machine_of(struct machine *machine, const struct backend *backend, const char *isa,
+                enum vm_alloc alloc, int threads);
 
 /* The fastest measured T (number of cache allocations) of one configuration. */
 struct tuned_T {
@@ -171,8 +173,8 @@ struct tuned {
 
 /* Reads a profile; *tuned is to be closed also on error. Not found: there is no such file (*exists says so), or
  * it was made with another instruction set, allocator or number of threads. */
-int tuned_read(struct tuned *tuned, const char *path, const char *isa, enum vm_alloc alloc, int threads,
-               bool *exists, struct err *err) MUST_USE;
+int tuned_read(struct tuned *tuned, const char *path, const struct machine *here, bool *exists,
+               struct err *err) MUST_USE;
 void tuned_close(struct tuned *tuned);
 
 /* Selects the entry of a model by its model_id. */

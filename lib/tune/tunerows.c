@@ -46,8 +46,8 @@ static json_t *point_members(const struct config_point *c, const struct tune_run
         "{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:f, "
         "s:o, "
         "s:o, s:o, s:o, s:o, s:o, s:o, s:s?}",
-        "shape", json_text(shape, strlen(shape)), "attn", run->attn->name, "kv_type",
-        cache_type_name(run->type), "G", (json_int_t)(run->heads / run->kv_heads), "N",
+        "shape", json_text(shape, strlen(shape)), "attn", tune_attn_name(run->backend, run->attn),
+        "kv_type", cache_type_name(run->type), "G", (json_int_t)(run->heads / run->kv_heads), "N",
         (json_int_t)c->N, "batch", (json_int_t)c->batch, "k", (json_int_t)c->k, "m", (json_int_t)c->m,
         "state", c->cold ? "cold" : "hot", "T_closed", c->answer.closed, "T_closed_gq",
         real_if(c->closed_gq > 0, c->closed_gq), "T_pow2", (json_int_t)c->answer.pow2, "T_model",

@@ -39,6 +39,7 @@ spelled() {
     --type) echo "$1=f32" ;;
     --cache-type) echo "$1=bf16" ;;
     --attend) echo "$1=padded" ;; # the default, too
+    --backend) echo "$1=cpu" ;;
     --alloc) echo "$1=malloc" ;;
     --cores) echo "$1=all" ;;
     --format) echo "$1=csv" ;;

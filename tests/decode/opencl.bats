@@ -14,6 +14,8 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
 }
 
+bmc-prof() { $BMC_WRAP "$BMC_BIN/bmc-prof" "$@"; }
+
 # A converted fixture, cached.
 converted() {
     local file=$BMC_BUILD/models/opencl-$1.bmc
@@ -130,6 +132,31 @@ traced() { # PROGRAM ARGUMENT..
     run --separate-stderr "$BMC_BUILD/tests/opencl_device" --products "${types[@]}"
     [ "$status" -eq 0 ] || fail "$output"
     [[ $output =~ ^([0-9]+)' checks, 0 failed'$ && ${BASH_REMATCH[1]} -ge 24 ]] || fail "$output"
+}
+
+@test "T is tuned on the OpenCL device, whose profile programs use there alone; bmc-prof measures policies and passes on it" {
+    local model=$ROOT/models.d/grimm.bmc device
+    device=$("$BMC_BUILD/tests/opencl_device" --info)
+    device=${device#*: }
+    export XDG_CONFIG_HOME=$PWD
+    run bmc-tune -m "$model" --backend opencl -N 64 --state cold --no-sweep --no-batch-knee --seconds 1 --evict 1 --megabytes 1
+    assert_success
+    assert_line --partial 'attention opencl: '
+    grep -qxF "cpu $device" bmc/profile-opencl
+    [ ! -e bmc/profile ]
+    bmc-gen -q -m "$model" -p a -n 2 -c 64 --temp 0 --backend opencl --stats stats >/dev/null
+    assert_equal "$(jq -r .T_from stats)" profile
+    bmc-gen -q -m "$model" -p a -n 2 -c 64 --temp 0 --stats stats >/dev/null
+    assert_equal "$(jq -r .T_from stats)" default
+    expect_error 1 '^bmc-gen: --profile: bmc/profile-opencl: made on "'"${device%%[(]*}" bmc-gen -q -m "$model" -p a -n 2 --profile bmc/profile-opencl
+    bmc-prof policies -m "$model" --layers 2 -N 32 --kv iterative,bmc:T=4 -r 1 --backend opencl --format json >out
+    # N growth events that copy 1, 2 .. N - 1 entries, and T that copy 8, 16 and 24: 1024 bytes each in two layers
+    jq -e --arg device "$device" '[.rows[] | .kv_allocations, .kv_copied_bytes, .attn, .isa] == [32, 496 * 1024, "opencl", "opencl", 4, 48 * 1024, "opencl", "opencl"] and .rows[0].cpu == $device' out >/dev/null || fail "$(cat out)"
+    bmc-prof bench -m "$model" -p 4 -n 2 -r 1 --warmup 0 --megabytes 1 --backend opencl --format json >out
+    jq -e '[.rows[] | .precision, .roof_kind] == ["f32", "read", "f32", "read"] and all(.rows[]; .roof_share > 0)' out >/dev/null || fail "$(cat out)"
+    expect_error 1 '^bmc-tune: --attn fused is attention of the CPU: leave --backend opencl out$' bmc-tune --backend opencl --attn fused --dry-run
+    expect_error 2 '^bmc-prof: --backend goes with policies, sweep, latency and bench only' bmc-prof memory --backend opencl
+    expect_error 1 '^bmc-prof: --backend opencl computes in f32: leave --precision bf16 out' bmc-prof bench --backend opencl --precision bf16
 }
 
 @test "what the backend opencl lacks is refused by name" {

@@ -219,6 +219,8 @@ static void test_options(const struct bmc_model *model)
          "cache type \"q8:scales=\": only q8:scales=FILE"},
         {{.size = sizeof(struct bmc_options), .cache_type = "q8:scales=none/such"}, "none/such: "},
         {{.size = sizeof(struct bmc_options), .attn = "none"}, "none"},
+        {{.size = sizeof(struct bmc_options), .backend = "none"},
+         "backend \"none\" is unknown; there are: cpu, opencl"},
         {{.size = sizeof(struct bmc_options), .kernels = "none"}, "no instruction set \"none\""},
         {{.size = sizeof(struct bmc_options), .precision = "none"}, "none"},
     };
