@@ -106,7 +106,8 @@ static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_
                             .once.text = {.id = ids, .n = n},
                             .embedding = embedding,
                             .n = bmc_model_embedding(c->model)};
-    const struct embed_callbacks callbacks = {text_once_next, take_embedding, &job};
+    const struct embed_callbacks callbacks = {
+        .next = text_once_next, .done = take_embedding, .arg = &job};
     struct embed_stats stats;
     if (check_ids(c, ids, n, err) < 0 || api_given(embedding, "embedding", err) < 0)
         return -1;

@@ -12,7 +12,7 @@ struct embedding {
     struct embed_stats *stats;
     size_t hidden;
     double *sum;   /* [slots][hidden]: sum of hidden states, in order of tokens; or the one state */
-    float *result; /* [config_pooled_width()], or logits[session_vocab()] */
+    float *result; /* [config_pooled_width()], or logits[EMBED_TOKENS] */
     float *state;  /* [hidden]: of one token, or pooled */
     uint32_t *id;  /* [context]: of a pair's tokens, with their segments */
 };
@@ -36,7 +36,7 @@ static bool make_result(struct embedding *e, const struct text_slot *slot, int *
     double *sum = e->sum + slot->seq * e->hidden;
     double square = 0;
     if (e->pooling == EMBED_LOGITS)
-        return logits_finite(e->result, session_vocab(session));
+        return logits_finite(e->result, EMBED_TOKENS);
     for (size_t i = 0; i < e->hidden; i++)
         square += sum[i] * sum[i];
     if (!isfinite(square))
@@ -123,7 +123,8 @@ static int pool_rows(struct text_batch *batch, struct text_slot *slot, struct er
     for (size_t i = 0; i < slot->n_rows; i++) {
         const size_t at = slot->at + i, row = slot->first_row + i;
         if (e->pooling == EMBED_LOGITS && at == slot->text.n - 1 &&
-            session_logits(batch->session, &row, 1, e->result, err) < 0)
+            forward_token_logits(session_pass(batch->session), row, e->callbacks->token, EMBED_TOKENS,
+                                 e->result, err) < 0)
             return -1;
         if (e->pooling == EMBED_LOGITS || (e->pooling == EMBED_LAST && at != slot->text.n - 1) ||
             (e->pooling == EMBED_CLS && at != 0))
@@ -186,7 +187,7 @@ int embed_texts(struct session *session, enum embed_pooling pooling, bool normal
         return -1;
     }
     const struct config *config = &session_model(session)->config;
-    e.result = mem_alloc(pooling == EMBED_LOGITS ? session_vocab(session) : config_pooled_width(config),
+    e.result = mem_alloc(pooling == EMBED_LOGITS ? EMBED_TOKENS : config_pooled_width(config),
                          sizeof *e.result);
     e.id = mem_alloc(session_options(session)->context, sizeof *e.id);
     e.state = mem_alloc(hidden, sizeof *e.state);

@@ -5,20 +5,23 @@
 #include "decode/text_batch.h"
 
 /* What the embedding of a text is: the mean of its tokens' hidden states, that of the last token, or that
- * of the first one; or, for rerankers, the logits after the last token. */
+ * of the first one; or, for rerankers, logits of two tokens after the last one. */
 enum embed_pooling { EMBED_MEAN, EMBED_LAST, EMBED_CLS, EMBED_LOGITS };
 
 /* The pooling that a model declares, or EMBED_MEAN; fails if it declares another one, with an error that does not name
  * the model. */
 int embed_declared(const struct model *model, enum embed_pooling *pooling, struct err *err) MUST_USE;
 
+enum { EMBED_TOKENS = 2 };
+
 struct embed_callbacks {
     text_next *next;
-    /* Takes embedding[config_pooled_width()] of a text, or its logits[session_vocab()], valid during the call; or NULL
-     * and the reason. */
+    /* Takes embedding[config_pooled_width()] of a text, or its two logits, valid during the call; or NULL and the
+     * reason. */
     int (*done)(void *arg, const struct text_ids *text, const float *embedding, const struct err *error,
                 struct err *err);
     void *arg;
+    uint32_t token[EMBED_TOKENS]; /* those whose logits are computed with EMBED_LOGITS */
 };
 
 struct embed_stats {

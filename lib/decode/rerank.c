@@ -104,10 +104,8 @@ static int take_outputs(void *arg, const struct text_ids *text, const float *out
     const struct reranker *r = job->reranker;
     struct rerank_score score = {0, 0};
     if (outputs) {
-        score.logit = r->asks ? (double)outputs[r->yes] - (double)outputs[r->no]
-                      : config_pooled_width(&r->model->config) == 2
-                          ? (double)outputs[1] - (double)outputs[0]
-                          : (double)outputs[0];
+        const bool two = r->asks || config_pooled_width(&r->model->config) == 2;
+        score.logit = two ? (double)outputs[1] - (double)outputs[0] : (double)outputs[0];
         score.score = repro_sigmoid(score.logit);
     }
     return job->callbacks->done(job->callbacks->arg, text, outputs ? &score : NULL, error, err);
@@ -118,6 +116,6 @@ int rerank_texts(const struct reranker *reranker, struct session *session,
                  struct embed_stats *stats, struct err *err)
 {
     struct reranking job = {reranker, callbacks};
-    const struct embed_callbacks embed = {next_pair, take_outputs, &job};
+    const struct embed_callbacks embed = {next_pair, take_outputs, &job, {reranker->no, reranker->yes}};
     return embed_texts(session, reranker->pooling, false, &embed, interrupted, stats, err);
 }

@@ -295,11 +295,12 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
 
 /* ---- logits ---- */
 
-/* Computes logits into the caller's memory or, if the backend's is another, through a block of it. */
-static int make_logits(struct forward *f, const size_t *row, size_t n, float *logits, struct err *err)
+/* Computes logits[n][width] into the caller's memory or, if the backend's is another, through a block of it. */
+static int make_logits(struct forward *f, struct op_range head, size_t width, const size_t *row,
+                       size_t n, float *logits, struct err *err)
 {
     const struct backend_memory *memory = f->backend->memory;
-    const size_t bytes = n * f->model->config.vocab * sizeof *logits;
+    const size_t bytes = n * width * sizeof *logits;
     const struct op_step step = {.buffer = f->buffer, .rows = n, .picked = row};
     struct list_walk walk = {.f = f, .step = &step};
     const struct device_addr to =
@@ -308,9 +309,9 @@ static int make_logits(struct forward *f, const size_t *row, size_t n, float *lo
         return err_no_memory(err, "logits of %zu tokens", n);
     f->buffer[BUFFER_LOGITS] = to;
     lap_begin(f);
-    const int rc = run_range(&walk, f->list.head, n, err);
+    const int rc = run_range(&walk, head, n, err);
     lap_end(f);
-    if (f->work)
+    if (f->work && width == f->model->config.vocab)
         work_add_logits(f->work, &f->counts, n);
     if (f->backend->in_process) {
         memory->disown(to, bytes);
@@ -332,11 +333,35 @@ int forward_logits(struct forward *f, const size_t *row, size_t n, float *logits
 {
     const size_t request = forward_submit(f);
     const bool first = pipeline_is_first(&f->pipeline), last = pipeline_is_last(&f->pipeline);
-    if (last && make_logits(f, row, n, logits, err) < 0)
+    if (last && make_logits(f, f->list.head, f->model->config.vocab, row, n, logits, err) < 0)
         return -1;
     if (last && !first)
         return pipeline_send_logits(&f->pipeline, request, logits, n * f->model->config.vocab, err);
     return first && !last ? forward_collect(f, request, n, logits, err) : 0;
+}
+
+int forward_token_logits(struct forward *f, size_t row, const uint32_t *token, size_t n, float *logits,
+                         struct err *err)
+{
+    const struct op_weight *head = &f->list.head_weight;
+    struct op_weight *w = &f->list.product[f->list.token_product].w;
+    const size_t vocab = f->model->config.vocab, width = size_min(PACK_OUT, vocab),
+                 bytes =
+                     layout_bytes(head->matrix.layout, head->matrix.dtype, PACK_OUT, head->matrix.in);
+    float block[PACK_OUT];
+    if (!f->list.token_head.n)
+        return err_set(err, "logits of single tokens need a model with an LM head, in one process");
+    for (size_t i = 0; i < n; i++) {
+        const size_t first = token[i] / PACK_OUT * PACK_OUT;
+        w->matrix.out = size_min(PACK_OUT, vocab - first);
+        w->matrix.data = addr_add(head->matrix.data, first / PACK_OUT * bytes);
+        if (!addr_is_null(head->bias))
+            w->bias = addr_add(head->bias, first * sizeof(float));
+        if (make_logits(f, f->list.token_head, width, &row, 1, block, err) < 0)
+            return -1;
+        logits[i] = block[token[i] - first];
+    }
+    return 0;
 }
 
 /* ---- after pooling ---- */

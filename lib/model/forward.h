@@ -122,6 +122,11 @@ static inline void forward_skip_outputs(struct forward *forward, size_t first)
 int forward_logits(struct forward *forward, const size_t *row, size_t n, float *logits,
                    struct err *err) MUST_USE;
 
+/* Computes the logits[n] of some tokens, below the vocabulary, for a row of the last forward_step(): those that
+ * forward_logits() computes, of which only the needed blocks of the LM head are read. Fails in a process of several. */
+int forward_token_logits(struct forward *forward, size_t row, const uint32_t *token, size_t n,
+                         float *logits, struct err *err) MUST_USE;
+
 /* Computes y[config_pooled_width()], what the model's dense layers after pooling, which it has, make of a pooled hidden
  * state x[hidden]. Hidden states of the last step are no longer valid afterwards, but those of a tap are. */
 int forward_pooled(struct forward *forward, const float *x, float *y, struct err *err) MUST_USE;

@@ -73,6 +73,7 @@ static int make_list(struct forward *f, struct err *err)
     f->list.draft_own = list_range(&b, own_embedding);
     f->list.layers = list_range(&b, layer_operations);
     f->list.head = list_range(&b, head_operations);
+    f->list.token_head = list_range(&b, token_head_operations);
     f->list.final_norm = list_range(&b, final_norm);
     f->list.pooled = list_range(&b, pooled_operations);
     experts_predictions(&b);

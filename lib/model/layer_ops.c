@@ -382,12 +382,11 @@ void layer_operations(struct builder *b)
     append_op(b, OP_TAP, x, x, b->c->hidden)->layer = HIDDEN_FINAL;
 }
 
-/* logits[i] = softcap(norm(x[row[i]]) Whead * logit_scale) */
-void head_operations(struct builder *b)
+/* norm(x[row[i]]), in the width of the embedding */
+static struct op_arg head_input(struct builder *b)
 {
     const struct config *c = b->c;
     struct op_arg h = hidden_of(b, BUFFER_H);
-    const struct op_arg logits = buffer_of(b, BUFFER_LOGITS, c->vocab);
     b->phase = PHASE_HEAD;
     append_op(b, OP_PICK, hidden_of(b, BUFFER_X), h, c->hidden);
     if (c->final_norm)
@@ -400,13 +399,41 @@ void head_operations(struct builder *b)
         op_gather(b, DIM_EMBED, product.y, embedded);
         h = embedded;
     }
+    return h;
+}
+
+static void finish_logits(struct builder *b, struct op_arg logits, size_t n)
+{
+    op_scale(b, logits, n, b->c->logit_scale);
+    if (b->c->logit_softcap > 0)
+        append_op(b, OP_SOFTCAP, logits, logits, n)->limit = (float)b->c->logit_softcap;
+}
+
+/* logits[i] = softcap(norm(x[row[i]]) Whead * logit_scale) */
+void head_operations(struct builder *b)
+{
+    const struct op_arg logits = buffer_of(b, BUFFER_LOGITS, b->c->vocab), h = head_input(b);
     const struct op_product product = {.w = weight_of(b, &b->weights->head),
                                        .y = own_columns(b, logits, DIM_VOCAB)};
+    b->list->head_weight = product.w;
     op_linear(b, h, &product, 1);
     op_gather(b, DIM_VOCAB, product.y, logits);
-    op_scale(b, logits, c->vocab, c->logit_scale);
-    if (c->logit_softcap > 0)
-        append_op(b, OP_SOFTCAP, logits, logits, c->vocab)->limit = (float)c->logit_softcap;
+    finish_logits(b, logits, b->c->vocab);
+}
+
+/* The same of a block of tokens, which forward_token_logits() chooses. */
+void token_head_operations(struct builder *b)
+{
+    const size_t n = size_min(PACK_OUT, b->c->vocab);
+    const struct op_arg logits = buffer_of(b, BUFFER_LOGITS, n);
+    struct op_product product = {.w = b->list->head_weight, .y = logits};
+    if (b->c->no_head || b->f->shard.ranks || b->f->pipeline.ranks)
+        return;
+    const struct op_arg h = head_input(b);
+    product.w.matrix.out = n;
+    b->list->token_product = b->list->n_products;
+    op_linear(b, h, &product, 1);
+    finish_logits(b, logits, n);
 }
 
 /* A product after pooling; activations stay f32, as there are few of them. */

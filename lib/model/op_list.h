@@ -136,4 +136,5 @@ void add_laurel(struct builder *b);
 /* layer_ops.c */
 void layer_operations(struct builder *b);
 void head_operations(struct builder *b);
+void token_head_operations(struct builder *b);
 void pooled_operations(struct builder *b);

@@ -425,7 +425,7 @@ int text_lines_embed(const struct text_lines *job, struct embed_stats *stats, st
                                .prepare = read_text,
                                .failure = embed_failure,
                                .job = (void *)(uintptr_t)job};
-    const struct embed_callbacks callbacks = {next_text, take_embedding, &queue};
+    const struct embed_callbacks callbacks = {.next = next_text, .done = take_embedding, .arg = &queue};
     return end_lines(&queue,
                      embed_texts(job->session, job->pooling, job->normalize, &callbacks,
                                  job->interrupted, stats, err),
