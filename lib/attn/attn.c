@@ -36,6 +36,14 @@ int attn_open(struct attn **out, const struct attn_backend *backend, const struc
         return err_no_memory(err, "attention");
     attn->backend = backend;
     attn->n_shapes = n_shapes;
+    for (size_t i = 0; i < n_shapes; i++)
+        if (shapes[i].chosen && !backend->chooses) {
+            free(attn);
+            *out = NULL;
+            return err_set(err,
+                           "attention backend %s does not support sparse attention: use --attn fused",
+                           backend->name);
+        }
     attn->shapes = mem_alloc(n_shapes, sizeof *attn->shapes);
     for (size_t i = 0; attn->shapes && i < n_shapes; i++) {
         struct attn_shape *shape = &attn->shapes[i];

@@ -46,6 +46,7 @@ struct attn_shape {
     size_t v_dim;                     /* leading elements of V that are used; 0: d */
     float scale;                      /* factor of q . k before softmax; 0: 1 / sqrt(d) */
     float softcap;                    /* scores s become softcap * tanh(s / softcap); 0: off */
+    bool chosen;                      /* layers have attn_layer.chosen */
     /* ALiBi: [heads] slopes; subtracts slope * |key position - query position| from scores; NULL: off */
     const float *slopes;
     /* quantised KV entries: dequantise to f32, as is done where only K or only V is quantised; else
@@ -80,6 +81,10 @@ struct attn_layer {
     /* [heads]: a score that softmax has beside those of the positions, for a value of 0; NULL: none */
     const float *sinks;
     size_t shape; /* number of its shape, one of those of attn_open() */
+    /* The positions that query row i attends to, ascending from chosen + i * stride on: `most`, or all up to its own if
+     * these are fewer. NULL: not limited to some. */
+    const uint32_t *chosen;
+    size_t stride, most;
 };
 
 /* The KV heads of a layer that a backend computes in one call. */
@@ -98,6 +103,7 @@ struct attn_backend {
     /* the option that selects the backend, if a library adds, as struct kernels has it; else NULL */
     const char *foreign_sums;
     size_t state_size; /* bytes of the backend's struct, which begins with struct attn */
+    bool chooses;      /* supports attn_layer.chosen */
 
     /* Allocates buffers for the largest of attn->shapes. attn_open() calls close() after an error. */
     int (*open)(struct attn *attn, const struct attn_limits *limits, struct err *err);

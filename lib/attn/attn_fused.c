@@ -826,6 +826,38 @@ static void attend_sinks(const struct fused_work *w, size_t from, size_t to)
     attend_tiles(w, view_tiles(w->view, from, end, &w->s->tiles), SIZE_MAX, 0, w->task->rows);
 }
 
+/* Computes attention of each query row over those of its chosen positions that are in [from, to). */
+static void attend_chosen(const struct fused_work *w, size_t from, size_t to)
+{
+    const struct attn_layer *layer = w->job->slice->layer;
+    struct scratch *s = w->s;
+    struct fused_work own = *w;
+    struct kv_view view;
+    for (size_t i = 0; i < w->task->rows; i++) {
+        const struct query_mask *mask = &s->mask[i];
+        const struct attn_query *query = query_of(w->task, i);
+        const uint32_t *chosen = layer->chosen + (query->first + row_of(w->task, i)) * layer->stride;
+        const size_t all = size_min(layer->most, mask->position + 1);
+        size_t at = 0, n = 0;
+        for (size_t end = all; at < end;) { /* the first position from `from` on */
+            const size_t middle = (at + end) / 2;
+            *(chosen[middle] < from ? &at : &end) = middle + (chosen[middle] < from);
+        }
+        for (; at < all && chosen[at] < to; at++)
+            s->entry[n++] = query_mask_entry(mask, chosen[at]);
+        if (!n)
+            continue;
+        if (query->seq != own.view->seq) {
+            if (!open_view(w->job, w->task, query->seq, &view))
+                return;
+            own.view = &view;
+        }
+        set_range(w, i, 0, n, 0);
+        attend_tiles(&own, view_scattered(own.view, s->entry, n, &s->tiles, &s->tables), SIZE_MAX, i,
+                     1);
+    }
+}
+
 /* True if no query row attends to [from, to), between a streaming head's sinks and recent
  * window. */
 static bool in_gap(const struct fused_work *w, size_t from, size_t to)
@@ -852,7 +884,9 @@ static bool attend_chunk(const struct fused_work *w, size_t chunk)
         attend_padding(w);
     if (w->view->recent && from < w->view->sink)
         attend_sinks(w, from, to);
-    if (task->group->n > 1)
+    if (w->job->slice->layer->chosen)
+        attend_chosen(w, from, to);
+    else if (task->group->n > 1)
         attend_group(w, 0, task->rows, from, to);
     else if (query_of(task, 0)->ancestors)
         attend_tree(w, from, to);
@@ -967,6 +1001,7 @@ const struct attn_backend attn_fused = {
     .name = "fused",
     .summary = "one pass, running maximum and sum, our own kernels",
     .state_size = sizeof(struct fused),
+    .chooses = true,
     .open = open_state,
     .begin = fused_begin_step,
     .run = fused_attend,

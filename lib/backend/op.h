@@ -92,6 +92,7 @@ enum op_kind {
     OP_MATCH,     /* out *= rms(in) / rms(out) */
     OP_SPARSIFY,  /* out = max(out - mean - limit * standard deviation, 0) */
     OP_APPEND,    /* K and V of all rows to the KV cache, as pending entries */
+    OP_CHOOSE,    /* out = positions of each row with the largest scores of an indexer, for all rows */
     OP_ATTEND,    /* out = attention(in, KV cache), for all rows */
     OP_RECUR,     /* convolution and recurrence from and to the state in the cache, for all rows */
     OP_RECUR_END, /* norm and gate of the outputs of all ranks' heads, where OP_RECUR leaves them out */
@@ -187,9 +188,18 @@ struct op_append {
     size_t heads;    /* 0: they are quantised alone */
 };
 
+/* The `most` positions up to a row's own with the largest sums over heads of weight * max(q . k, 0), as uint32_t, ascending;
+ * of equal ones the first. With q [heads][dim] of `in`, and keys in a layer of the cache. */
+struct op_choose {
+    size_t layer, heads, dim, most;
+    struct op_arg weights; /* [heads] */
+};
+
 struct op_attend {
     size_t layer, window, chunk, ahead, shape; /* as in struct attn_layer */
     struct device_addr sinks;                  /* f32 */
+    struct op_arg chosen; /* of OP_CHOOSE, `most` or all positions up to the row's own */
+    size_t most;          /* 0: all */
 };
 
 enum recur_kind { RECUR_CONV, RECUR_DELTA, RECUR_MAMBA };
@@ -276,6 +286,7 @@ struct op {
         struct op_gate gate;
         struct op_blend blend;
         struct op_append append;
+        struct op_choose choose;
         struct op_attend attend;
         struct op_recur recur;
         struct op_route route;

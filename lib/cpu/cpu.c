@@ -11,6 +11,7 @@ static void close_pass(struct backend_pass *pass)
         return;
     cpu_lora_close(&pass->lora);
     cpu_recur_close(&pass->recur);
+    cpu_choose_close(&pass->choose);
     gemm_close(pass->gemm);
     gemm_close(pass->expert_gemm);
     attn_close(pass->attn);
@@ -68,7 +69,8 @@ static int open_pass(struct backend_pass **out, const struct backend_options *o,
     pass->kernels = ((const struct cpu_options *)o->own)->kernels;
     pass->kv = o->kv;
     if (open_products(pass, o, err) == 0 && open_attention(pass, o, err) == 0 &&
-        cpu_lora_open(pass, o, err) == 0 && cpu_recur_open(pass, o->max_rows, err) == 0)
+        cpu_lora_open(pass, o, err) == 0 && cpu_recur_open(pass, o->max_rows, err) == 0 &&
+        cpu_choose_open(&pass->choose, o, err) == 0)
         return 0;
     close_pass(pass);
     *out = NULL;
@@ -111,12 +113,16 @@ static int attend(struct backend_pass *pass, const struct op *op, const struct o
     (void)rows;
     const struct attn_step all = attn_step_of(pass, step);
     struct attn *attn = pass->attn;
-    const struct attn_layer layer = {op->attend.layer,
-                                     op->attend.window,
-                                     op->attend.chunk,
-                                     op->attend.ahead,
-                                     cpu_floats(op->attend.sinks, 0),
-                                     op->attend.shape};
+    const struct attn_layer layer = {
+        .index = op->attend.layer,
+        .window = op->attend.window,
+        .chunk = op->attend.chunk,
+        .ahead = op->attend.ahead,
+        .sinks = cpu_floats(op->attend.sinks, 0),
+        .shape = op->attend.shape,
+        .chosen = op->attend.most ? cpu_positions(step, op->attend.chosen, 0) : NULL,
+        .stride = op->attend.chosen.stride,
+        .most = op->attend.most};
     const float *q = cpu_row(step, op->in, 0);
     float *out = cpu_row(step, op->out, 0);
     if (!step->per_sequence)
@@ -154,6 +160,7 @@ static int run_op(struct backend_pass *pass, const struct op *op, const struct o
         [OP_MATCH] = cpu_parallel_rows,
         [OP_SPARSIFY] = cpu_parallel_rows,
         [OP_APPEND] = append_entries,
+        [OP_CHOOSE] = cpu_choose,
         [OP_ATTEND] = attend,
         [OP_RECUR] = cpu_recur,
         [OP_RECUR_END] = cpu_recur_end,

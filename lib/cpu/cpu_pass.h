@@ -32,6 +32,15 @@ struct cpu_recur {
     size_t n_nodes;
 };
 
+/* Positions that indexers choose. */
+struct cpu_choose {
+    size_t entries, heads, dim; /* limits of these; dim is padded for kernels */
+    float *score;               /* [CHOOSE_ROWS][entries] */
+    float *q;                   /* [CHOOSE_ROWS][heads][dim] */
+    float *scratch;             /* [threads][scratch_floats] */
+    size_t scratch_floats;
+};
+
 struct backend_pass {
     const struct kernels *kernels;
     struct kv *kv;
@@ -39,6 +48,7 @@ struct backend_pass {
     struct attn *attn;
     struct cpu_lora lora;
     struct cpu_recur recur;
+    struct cpu_choose choose;
     struct product *product; /* [max_experts] */
     struct mat *mat;         /* [2][max_experts] */
 };
@@ -47,6 +57,12 @@ struct backend_pass {
 static inline float *cpu_row(const struct op_step *step, struct op_arg o, size_t row)
 {
     return (float *)cpu_at(step->buffer[o.buffer]) + row * o.stride + o.column;
+}
+
+/* Row `row` of an operand of positions. */
+static inline uint32_t *cpu_positions(const struct op_step *step, struct op_arg o, size_t row)
+{
+    return (uint32_t *)cpu_at(step->buffer[o.buffer]) + row * o.stride + o.column;
 }
 
 /* Weights for kernels; NULL for none. */
@@ -67,6 +83,7 @@ cpu_run cpu_rows, cpu_parallel_rows;
 cpu_run cpu_linear, cpu_heads;
 cpu_run cpu_route, cpu_mix;
 cpu_run cpu_recur, cpu_recur_end;
+cpu_run cpu_choose;
 void cpu_run_groups(struct backend_pass *pass, const struct op_groups *groups,
                     const struct op_step *step);
 
@@ -75,5 +92,8 @@ int cpu_lora_open(struct backend_pass *pass, const struct backend_options *optio
 void cpu_lora_close(struct cpu_lora *lora);
 int cpu_recur_open(struct backend_pass *pass, size_t max_rows, struct err *err) MUST_USE;
 void cpu_recur_close(struct cpu_recur *recur);
+int cpu_choose_open(struct cpu_choose *choose, const struct backend_options *options,
+                    struct err *err) MUST_USE;
+void cpu_choose_close(struct cpu_choose *choose);
 
 void cpu_replay(const struct state_replay *replay, const void *own);

@@ -70,6 +70,25 @@ static struct state_options state_options_of(const struct session_options *o,
         .own = &o->cpu};
 }
 
+/* Sparse attention chooses among all positions, in layers that may use the choice of one before. */
+static int check_sparse(const struct session *s, struct err *err)
+{
+    if (!s->model->config.latent->index_heads)
+        return 0;
+    if (kv_spec_rolling(&s->options.kv))
+        return err_set(
+            err,
+            "%s: sparse attention chooses among all positions, of which policy %s drops some: "
+            "choose another --kv",
+            s->model->name, kv_spec_name(&s->options.kv));
+    return s->model->pipeline_parallel
+               ? err_set(err,
+                         "%s: sparse attention does not support pipeline parallelism: use "
+                         "--parallelism tensor or data",
+                         s->model->name)
+               : 0;
+}
+
 /* Opens the KV cache and gives it the layers' sliding windows, outside which it may evict entries.
  * Lowers options.chunk to the cache's limit on tokens per pass, if it has one. */
 static int open_cache(struct session *s, struct err *err)
@@ -82,9 +101,14 @@ static int open_cache(struct session *s, struct err *err)
     const size_t layers = c->layers, first = s->model->pipeline_parallel ? s->model->first_layer : 0,
                  own_layers = s->model->pipeline_parallel ? s->model->n_layers : layers;
     /* of this rank's cache, which may have one unused layer; then those of all layers */
-    size_t *windows = mem_zalloc(2 * layers + 1, sizeof *windows), *all_windows = windows + layers + 1;
+    size_t *windows = mem_zalloc(3 * layers + 1, sizeof *windows),
+           *all_windows = windows + 2 * layers + 1;
     if (!windows)
         return err_no_memory(err, "%zu layers", layers);
+    if (check_sparse(s, err) < 0) {
+        free(windows);
+        return -1;
+    }
     size_t n = 0;
     for (size_t l = 0; l < layers; l++) {
         if (config_stores_kv(c, first, own_layers, l))

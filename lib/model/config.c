@@ -55,6 +55,8 @@ static const int kind_alias[] = {LAYER_FULL,       LAYER_SLIDING, LAYER_CHUNKED,
                                  LAYER_EXPERTS,    LAYER_CONV,    LAYER_DELTA,      LAYER_MAMBA,
                                  LAYER_MAMBA_FULL, LAYER_FULL,    LAYER_SLIDING,    LAYER_CHUNKED,
                                  LAYER_DELTA,      LAYER_FULL,    LAYER_MAMBA_FULL, LAYER_EXPERTS};
+static const char *const index_names[] = {"full", "shared", NULL};
+static const int index_alias[] = {INDEX_FULL, INDEX_SHARED};
 static const char *const rope_names[] = {"rope", "local", "nope", "1", "0", NULL};
 static const char *const rotation_names[] = {"rope", "local", "nope", NULL};
 static const int rope_alias[] = {LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE, LAYER_ROPE, LAYER_NOPE};
@@ -90,6 +92,10 @@ static const struct key {
     {"q_lora_rank", SIZE, KEY(latent.q_rank), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"nope_dim", SIZE, KEY(latent.nope_dim), 0, 1024, NULL, NULL, "0"},
     {"v_dim", SIZE, KEY(latent.v_dim), 0, 1024, NULL, NULL, "0"},
+    {"index_heads", SIZE, KEY(latent.index_heads), 0, 1024, NULL, NULL, "0"},
+    {"index_dim", SIZE, KEY(latent.index_dim), 0, 1024, NULL, NULL, "0"},
+    {"index_topk", SIZE, KEY(latent.index_topk), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"index_types", LAYERS, KEY(index_types), 0, 0, index_names, index_alias, "none"},
     {"lora_norm_eps", REAL, KEY(latent.norm_eps), 0, 1, NULL, NULL, "0"},
     {"ffn", SIZE, AT(ffn), 0, MAX_WIDTH, NULL, NULL, NULL},
     {"vocab", SIZE, AT(vocab), 1, MAX_VOCAB, NULL, NULL, NULL},

@@ -185,6 +185,7 @@ static size_t attn_shape_of(struct builder *b, size_t first_head)
                                    .head_dim = c->head_dim,
                                    .v_dim = c->latent->kv_rank,
                                    .scale = (float)attn_scale(c),
+                                   .chosen = c->latent->index_heads > 0,
                                    .softcap = (float)c->attn_softcap,
                                    .slopes =
                                        c->position == POSITION_ALIBI ? f->slopes + first_head : NULL};
@@ -215,13 +216,15 @@ static void attend(struct builder *b, const struct attention_args *a)
         if (b->f->relay)
             append_op(b, OP_KEEP_KV, a->k, a->v, config_kv_width(&b->own));
     }
-    append_op(b, OP_ATTEND, a->q, a->context, 0)->attend =
-        (struct op_attend){kv_index_of(b),
-                           window_of(b),
-                           b->plan->chunk,
-                           b->plan->ahead,
-                           attn_shape_of(b, first_head),
-                           vector_of(b, b->w->sinks ? b->w->sinks + first_head : NULL, b->own.heads)};
+    struct op_attend attend = {
+        .layer = kv_index_of(b),
+        .window = window_of(b),
+        .chunk = b->plan->chunk,
+        .ahead = b->plan->ahead,
+        .shape = attn_shape_of(b, first_head),
+        .sinks = vector_of(b, b->w->sinks ? b->w->sinks + first_head : NULL, b->own.heads)};
+    latent_choice(b, &attend);
+    append_op(b, OP_ATTEND, a->q, a->context, 0)->attend = attend;
 }
 
 /* x += attn_out Wo */

@@ -91,6 +91,9 @@ struct latent_plan {
     size_t nope_dim; /* elements of a query head without positions; the rotary dimensions follow */
     size_t v_dim;    /* elements of a value head */
     double norm_eps; /* epsilon of the norms of latents; 0: the model's */
+    /* Sparse attention: heads of the indexer, their elements, and the positions that it chooses for each query; heads 0:
+     * queries attend to all positions. */
+    size_t index_heads, index_dim, index_topk;
 };
 
 enum activation {
@@ -191,6 +194,8 @@ struct layer_plan {
      * latents, of which there is one. */
     size_t kv_heads, head_dim;
 
+    bool
+        has_index; /* has an indexer; layers without one attend to the positions that the one before chose */
     size_t kv_source; /* the layer whose KV entries this one attends to, which may be an earlier one */
     bool owns_kv;     /* projects K and V, and appends them to the cache */
 

@@ -78,6 +78,20 @@ static void count_attention(struct count_walk *walk, const struct op *op)
     count_vector(walk, op->attend.sinks, walk->model->config.heads, 1);
 }
 
+/* An indexer reads the keys of all positions. */
+static void count_choice(struct count_walk *walk, const struct op *op)
+{
+    struct op_counts *sum = &walk->sum;
+    size_t i = 0;
+    while (i < sum->n_attend && (sum->attend[i].window || sum->attend[i].chunk))
+        i++;
+    if (i == sum->n_attend && i < ARRAY_LEN(sum->attend))
+        sum->attend[sum->n_attend++] = (struct attend_counts){0};
+    struct attend_counts *all = &sum->attend[size_min(i, ARRAY_LEN(sum->attend) - 1)];
+    all->entry_bytes += entry_bytes(walk, op->choose.layer);
+    all->macs += op->choose.heads * op->choose.dim;
+}
+
 static void count_operation(struct count_walk *walk, const struct op *op)
 {
     const struct config *c = &walk->model->config;
@@ -98,6 +112,7 @@ static void count_operation(struct count_walk *walk, const struct op *op)
     case OP_RECUR: count_recurrence(walk, &op->recur); break;
     case OP_APPEND: walk->sum.append_bytes += entry_bytes(walk, op->append.layer); break;
     case OP_ATTEND: count_attention(walk, op); break;
+    case OP_CHOOSE: count_choice(walk, op); break;
     default: break; /* no weights but single rows of tables, no products */
     }
 }

@@ -107,6 +107,8 @@ void output_projection(struct builder *b, struct op_arg y, const struct linear *
 /* latent_ops.c: q and k as attention reads them, from h; the heads' outputs from sums of latents. */
 void latent_projection(struct builder *b, struct op_arg h, struct op_arg q, struct op_arg k);
 void latent_outputs(struct builder *b, struct op_arg context, struct op_arg attn_out);
+/* The positions that attention is limited to, if an indexer has chosen them. */
+void latent_choice(struct builder *b, struct op_attend *attend);
 
 /* state_ops.c: what a recurrent layer does before and after its recurrence. */
 void state_projection(struct builder *b, struct op_arg h);

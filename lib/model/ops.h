@@ -15,6 +15,10 @@ enum buffer {
     BUFFER_Q_A,     /* latent attention: the latent of queries */
     BUFFER_Q_HEADS, /* queries as they are projected */
     BUFFER_LATENTS, /* weighted sums of latents */
+    BUFFER_INDEX_Q, /* the indexer: queries, the key, weights of heads, and the positions that it chose */
+    BUFFER_INDEX_K,
+    BUFFER_INDEX_WEIGHTS,
+    BUFFER_POSITIONS,
     BUFFER_GATE,
     BUFFER_ATTN_HEADS, /* output of attention over this rank's heads; over all heads: */
     BUFFER_ATTN_OUT,

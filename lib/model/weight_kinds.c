@@ -19,6 +19,9 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_HIDDEN_WHOLE: return config->hidden;
     case DIM_STREAMS: return config->stream.n;
     case DIM_STREAM_PAIRS: return config->stream.n * config->stream.n;
+    case DIM_INDEX_Q: return config->latent->index_heads * config->latent->index_dim;
+    case DIM_INDEX_K: return config->latent->index_dim;
+    case DIM_INDEX_HEADS: return config->latent->index_heads;
     case DIM_LAUREL: return config->stream.laurel_rank;
     case DIM_LAYER_VOCAB: return config->layer_input.vocab ? config->layer_input.vocab : config->vocab;
     case DIM_FEATURE: return config_feature_width(config);
@@ -96,6 +99,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(OWNS_K, !plan || plan->owns_kv)                                                                  \
     X(OWNS_V, !plan || (plan->owns_kv && !plan->v_is_k))                                               \
     X(LATENT, c->latent->kv_rank > 0)                                                                  \
+    X(INDEXER, c->latent->index_heads > 0 && (!plan || plan->has_index))                               \
     X(Q_LATENT, c->latent->q_rank > 0)                                                                 \
     X(Q_DIRECT, !c->latent->q_rank)                                                                    \
     X(KV_DIRECT, !c->latent->kv_rank)                                                                  \
@@ -178,6 +182,11 @@ const struct weight_kind weight_kinds[] = {
     {"layer.kv_a_norm.weight",     DIM_KV_LORA,      DIM_NONE,        {OWNS_K, LATENT},          FILL_ONE,    IN_LAYER(kv_a_norm.gain)},
     {"layer.k_b.weight",           DIM_K_B,          DIM_NOPE,        {OWNS_K, LATENT},          FILL_RANDOM, IN_LAYER(k_b.weight)},
     {"layer.v_b.weight",           DIM_ATTN_OUT,     DIM_KV_LORA,     {OWNS_V, LATENT},          FILL_RANDOM, IN_LAYER(v_b.weight)},
+    {"layer.index_q.weight",       DIM_INDEX_Q,      DIM_Q_LORA,      {INDEXER},                 FILL_RANDOM, IN_LAYER(index_q.weight)},
+    {"layer.index_k.weight",       DIM_INDEX_K,      DIM_ATTN_IN,     {INDEXER},                 FILL_RANDOM, IN_LAYER(index_k.weight)},
+    {"layer.index_k_norm.weight",  DIM_INDEX_K,      DIM_NONE,        {INDEXER},                 FILL_ONE,    IN_LAYER(index_k_norm.gain)},
+    {"layer.index_k_norm.bias",    DIM_INDEX_K,      DIM_NONE,        {INDEXER},                 FILL_ZERO,   IN_LAYER(index_k_norm.bias)},
+    {"layer.index_weights.weight", DIM_INDEX_HEADS,  DIM_ATTN_IN,     {INDEXER},                 FILL_RANDOM, IN_LAYER(index_weights.weight)},
     {"layer.attn_gate.weight",     DIM_Q,            DIM_ATTN_IN,     {ATTENDS, GATE},           FILL_RANDOM, IN_LAYER(attn_gate.weight)},
     {"layer.attn_gate.bias",       DIM_Q,            DIM_NONE,        {ATTENDS, GATE, BIAS_QKV}, FILL_ZERO,   IN_LAYER(attn_gate.bias)},
     {"layer.q.bias",               DIM_Q,            DIM_NONE,        {ATTENDS, BIAS_QKV},       FILL_ZERO,   IN_LAYER(q.bias)},
@@ -325,7 +334,8 @@ size_t weight_kind_shape(const struct weight_kind *kind, const struct config *co
 bool weight_kind_stays_wide(const struct weight_kind *kind)
 {
     return strcmp(kind->name, "layer.router.weight") == 0 || kind->out == DIM_STREAMS ||
-           kind->in == DIM_STREAMS || strncmp(kind->name, "pooled_", strlen("pooled_")) == 0;
+           kind->out == DIM_INDEX_HEADS || kind->in == DIM_STREAMS ||
+           strncmp(kind->name, "pooled_", strlen("pooled_")) == 0;
 }
 
 size_t weight_kind_copies(const struct weight_kind *kind, const struct config *config)

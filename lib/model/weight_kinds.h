@@ -47,6 +47,9 @@ enum dim {
     DIM_LAYER_VOCAB,  /* rows of their table */
     DIM_STREAMS,      /* AltUp */
     DIM_STREAM_PAIRS,
+    DIM_INDEX_Q, /* the indexer's queries, its key, and the weights of its heads */
+    DIM_INDEX_K,
+    DIM_INDEX_HEADS,
     DIM_LAUREL, /* width of the low-rank residual */
     DIM_ONE
 };
@@ -91,8 +94,8 @@ size_t weight_kind_stack(const struct weight_kind *kind, const struct config *co
  * returns the number of dimensions. */
 size_t weight_kind_shape(const struct weight_kind *kind, const struct config *config, size_t shape[4]);
 
-/* True for weights that are never quantised, unless the user asks for it by name: routers, and dense layers after
- * pooling. */
+/* True for weights that are never quantised, unless the user asks for it by name: routers, weights of indexers' heads,
+ * and dense layers after pooling. */
 bool weight_kind_stays_wide(const struct weight_kind *kind);
 
 /* Number of layers that may have a tensor of a kind, 1 for kinds outside layers; 0 if the model has

@@ -28,6 +28,9 @@ struct layer {
      * [v_dim][kv_lora_rank] in v_b */
     struct linear q_a, k_b, v_b;
     struct norm_weights q_a_norm, kv_a_norm;
+    /* the indexer: [index_heads index_dim][q_lora_rank], [index_dim][hidden], [index_heads][hidden] */
+    struct linear index_q, index_k, index_weights;
+    struct norm_weights index_k_norm;
     struct norm_weights q_norm, k_norm;
     const float *sinks;      /* [H] scores of attention sinks */
     struct linear out;       /* [hidden][H d], or [hidden][H v_dim] */

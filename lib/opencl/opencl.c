@@ -35,6 +35,7 @@ static const char *lacking(const struct op *op)
     switch (op->kind) {
     case OP_RECUR:
     case OP_RECUR_END: return "layers with recurrent state";
+    case OP_CHOOSE: return "sparse attention";
     case OP_HEADS: return "latent attention";
     case OP_BLEND:
     case OP_MATCH:

@@ -316,19 +316,37 @@ bailing-moe2|.partial_rotary_factor = 1
 bailing-moe2|.routed_scaling_factor = 1
 mistral4|.rope_parameters.llama_4_scaling_beta = null
 mistral4|.routed_scaling_factor = 2
+deepseek-v32|.index_topk = 12
+glm-moe-dsa|.index_topk = 12
 bitnet|.hidden_act = "silu"
 END
-    [ "$n" -eq 141 ]
+    [ "$n" -eq 143 ]
 }
 
-# Beyond, tokens are chosen, which is not supported.
-@test "the context of sparse attention is as long as the indexer chooses all tokens" {
+@test "sparse attention: beams, draft chains and trees, snapshots and quantised caches choose the same positions; what cannot choose is refused" {
+    ids=$(awk 'BEGIN { for (i = 0; i < 110; i++) printf "%d ", 5 + i * 7 % 250 }')
+    refused='sparse attention'
     for name in deepseek-v32 glm-moe-dsa; do
-        assert_equal "$(bmc-convert --info --format json "$(converted "$name")" | jq .context)" "$(jq .index_topk "$FIXTURES/families/$name/config.json")"
+        local run=(-q -m "$(converted "$name")" --prompt-ids "$ids" -n 24 --ignore-eos --ids)
+        hash_of() { "$@" --stats stats.json >/dev/null && jq -r .logits_hash stats.json; }
+        for cache in f32 q8; do
+            want=$(hash_of bmc-gen "${run[@]}" --cache-type $cache)
+            for how in '--recycle --tree 8' '--lookup -k 4'; do
+                # shellcheck disable=SC2086
+                assert_equal "$(hash_of bmc-spec "${run[@]}" --cache-type $cache $how --always --kv paged)" "$want"
+            done
+            assert_equal "$(hash_of bmc-gen "${run[@]}" --cache-type $cache --chunk 9 -t 1 --kv headwise:ram=200K,dir=.)" "$want"
+            bmc-gen -q -m "$(converted "$name")" --prompt-ids "$ids" -n 9 --ignore-eos --cache-type $cache --save-kv story.kv >/dev/null
+            ok bmc-convert --verify story.kv
+            assert_equal "$(hash_of bmc-gen -q -m "$(converted "$name")" --load-kv story.kv -n 15 --ignore-eos --kv segment)" "$want"
+        done
+        want=$(bmc-gen "${run[@]}" --beams 3 --kv paged)
+        assert_equal "$(bmc-gen "${run[@]}" --beams 3 --kv segment --chunk 5)" "$want"
+        expect_error 1 "$refused chooses among all positions, of which policy shift drops some" bmc-gen "${run[@]}" --kv shift
+        for attn in $(attns); do
+            [ "$attn" = fused ] || expect_error 1 "attention backend $attn does not support $refused" bmc-gen "${run[@]}" --attn "$attn"
+        done
     done
-    run bmc-convert "$FIXTURES/families/deepseek-v32" -o a.bmc
-    assert_equal "$status" 0
-    [[ $output == *'10 tensors that the language model does not use are left out: indexers of sparse attention, which choose all tokens of this context (10)'* ]] || fail "$output"
 }
 
 @test "unsupported features of a family are refused by name" {

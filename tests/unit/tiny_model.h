@@ -15,6 +15,7 @@ enum {
     TINY_LATENT = 4,  /* latent attention */
     TINY_BESIDE = 16, /* experts beside the MLP of all layers */
     TINY_SINKS = 8,   /* attention sinks, clamped SwiGLU, a window in one of two layers */
+    TINY_INDEX = 32,  /* latent attention to 9 chosen positions, the same in both layers */
 };
 
 /* Random values in all vectors of layers with recurrent state, attention sinks and the choice of experts. */
@@ -115,6 +116,12 @@ static inline void tiny_traits(struct config *c, struct config_keys *keys, unsig
         keys->rope.dim = 4;
         keys->latent.v_dim = 16;
         c->head_dim = keys->latent.kv_rank + keys->rope.dim;
+    }
+    if (traits & TINY_INDEX) {
+        keys->latent.index_heads = 3;
+        keys->latent.index_dim = 8;
+        keys->latent.index_topk = 9;
+        keys->index_types = (struct layer_list){2, {INDEX_FULL, INDEX_SHARED}};
     }
     if (traits & TINY_SINKS) {
         c->attn_sinks = true;

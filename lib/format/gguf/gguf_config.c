@@ -71,6 +71,9 @@ static const struct gguf_key {
      .needed = RMS " " MOE " lfm2 qwen35 " MAMBA},
     {"attention.layer_norm_epsilon", .json = "layer_norm_eps,layer_norm_epsilon,norm_epsilon,norm_eps",
      .needed = LAYER},
+    {"attention.indexer.head_count", .json = "index_n_heads", .needed = "deepseek32 glm-dsa"},
+    {"attention.indexer.key_length", .json = "index_head_dim", .needed = "deepseek32 glm-dsa"},
+    {"attention.indexer.types", .json = NULL},
     {"attention.indexer.top_k", .json = "index_topk", .needed = "deepseek32 glm-dsa"},
     {"attention.causal", .supported = ENCODERS " " OTHER_ENCODERS,
      .what = "bidirectional attention (encoders)", .harmless = 1, .too = 1},
@@ -402,6 +405,7 @@ static const struct layer_key {
      "sliding_window_pattern,global_attn_every_n_layers"},
     {SHORT_CONV, "attention.head_count_kv", "layer_types", {"conv", "full_attention"}, NULL},
     {"granitehybrid", "attention.head_count_kv", "layer_types", {"mamba", "attention"}, NULL},
+    {"glm-dsa", "attention.indexer.types", "indexer_types", {"shared", "full"}, NULL},
 };
 
 static int put_layer_key(struct config_job *job, const struct layer_key *key, struct err *err)

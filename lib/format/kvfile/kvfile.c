@@ -181,7 +181,8 @@ static int check_sections(struct kvfile *file, const char *name, struct err *err
     return 0;
 }
 
-size_t kvfile_first_block(const struct kvfile *file, size_t seq)
+/* Index of the first block of a sequence. */
+static size_t first_block(const struct kvfile *file, size_t seq)
 {
     return file->head->version == KVFILE_VERSION_STATES
                ? (size_t)file->seq[seq].block
@@ -197,7 +198,7 @@ size_t kvfile_states(const struct kvfile *file, size_t seq)
 
 static const struct kvfile_block *state_block(const struct kvfile *file, size_t seq, size_t index)
 {
-    return &file->block[kvfile_first_block(file, seq) + file->layer_blocks + index];
+    return &file->block[first_block(file, seq) + file->layer_blocks + index];
 }
 
 size_t kvfile_state_at(const struct kvfile *file, size_t seq, size_t index)
@@ -220,7 +221,7 @@ static int check_counts(struct kvfile *file, const char *name, struct err *err)
     bool fits = n && n == head->section[KVFILE_SEQUENCES].bytes / sizeof(struct kvfile_seq);
     size_t end = 0;
     for (size_t s = 0; fits && s < n; s++) {
-        fits = kvfile_first_block(file, s) == end && file->layer_blocks <= blocks - end &&
+        fits = first_block(file, s) == end && file->layer_blocks <= blocks - end &&
                kvfile_states(file, s) <= blocks - end - file->layer_blocks;
         end += file->layer_blocks + kvfile_states(file, s);
     }
@@ -287,7 +288,7 @@ static bool matrix_bytes(const struct kvfile_sizes *sizes, bool v, size_t cap, s
 static int check_block(const struct kvfile *file, size_t seq, size_t index, const char *what,
                        size_t number, size_t bytes, size_t *end, const char *name, struct err *err)
 {
-    const struct kvfile_block *block = &file->block[kvfile_first_block(file, seq) + index];
+    const struct kvfile_block *block = &file->block[first_block(file, seq) + index];
     const size_t tables_at = (size_t)file->head->tables_at;
     if (block->offset != *end || block->bytes != bytes || bytes > tables_at - *end)
         return err_set(err,
@@ -425,8 +426,7 @@ int kvfile_sampling(const struct kvfile *file, size_t i, struct sampler_options 
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v)
 {
     const struct kvfile_sizes sizes = kvfile_sizes_of(file, layer);
-    return &file->block[kvfile_first_block(file, seq) + blocks_before(file, layer) +
-                        (v && !sizes.v_dim)];
+    return &file->block[first_block(file, seq) + blocks_before(file, layer) + (v && !sizes.v_dim)];
 }
 
 int kvfile_map_rows(const struct kvfile *file, size_t seq, struct kvfile_rows *rows, const char *name,

@@ -174,9 +174,6 @@ size_t kvfile_states(const struct kvfile *file, size_t seq);
 size_t kvfile_state_at(const struct kvfile *file, size_t seq, size_t index);
 const void *kvfile_state(const struct kvfile *file, size_t seq, size_t index);
 
-/* Index of the first block of a sequence. */
-size_t kvfile_first_block(const struct kvfile *file, size_t seq);
-
 /* A copy-on-write mapping of a sequence's KV entries. */
 struct kvfile_rows {
     char *data; /* begins with K of layer 0; NULL: not mapped */

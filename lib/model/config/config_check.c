@@ -253,13 +253,14 @@ static int check_rope(const struct config *config, const char *name, struct err 
 static int check_latent(const struct config *c, const char *name, struct err *err)
 {
     if (!c->latent->kv_rank) {
-        if (!c->latent->q_rank && !c->latent->nope_dim && !c->latent->v_dim && c->latent->norm_eps == 0)
+        if (!c->latent->q_rank && !c->latent->nope_dim && !c->latent->v_dim &&
+            c->latent->norm_eps == 0 && !c->latent->index_heads)
             return 0;
-        return err_set(
-            err,
-            "%s: q_lora_rank, nope_dim, v_dim and lora_norm_eps are keys of latent attention, "
-            "which needs a kv_lora_rank above 0",
-            name);
+        return err_set(err,
+                       "%s: q_lora_rank, nope_dim, v_dim, lora_norm_eps and index_heads are keys of "
+                       "latent attention, "
+                       "which needs a kv_lora_rank above 0",
+                       name);
     }
     if (c->latent->kv_rank % PACK_OUT || c->latent->v_dim % PACK_OUT || !c->latent->v_dim ||
         !c->latent->nope_dim)
@@ -284,6 +285,25 @@ static int check_latent(const struct config *c, const char *name, struct err *er
         c->heads * c->latent->v_dim > MAX_WIDTH)
         return err_set(err, "%s: %zu heads of %zu + %zu and %zu are wider than the limit of %d", name,
                        c->heads, c->latent->nope_dim, c->keys->rope.dim, c->latent->v_dim, MAX_WIDTH);
+    return 0;
+}
+
+/* Checks the keys of sparse attention. */
+static int check_indexer(const struct config *c, const char *name, struct err *err)
+{
+    const struct latent_plan *l = c->latent;
+    if (!l->index_heads)
+        return l->index_dim || l->index_topk
+                   ? err_set(err, "%s: index_dim and index_topk need index_heads above 0", name)
+                   : 0;
+    if (!l->q_rank || !l->index_topk || l->index_dim < c->keys->rope.dim ||
+        l->index_heads * l->index_dim > MAX_WIDTH || !c->plan[0].has_index)
+        return err_set(
+            err,
+            "%s: sparse attention needs a q_lora_rank and an index_topk above 0, an index_dim of at "
+            "least rope_dim, at most %d elements in all heads, and an indexer in the first layer; "
+            "found %zu, %zu, %zu and %zu heads",
+            name, MAX_WIDTH, l->q_rank, l->index_topk, l->index_dim, l->index_heads);
     return 0;
 }
 
@@ -530,7 +550,8 @@ int config_check(const struct config *config, const char *name, struct err *err)
     if (config->position == POSITION_ROPE && check_rope(config, name, err) < 0)
         return -1;
     if (check_layers(config, name, err) < 0 || check_streams(config, name, err) < 0 ||
-        check_latent(config, name, err) < 0 || check_factors(config, name, err) < 0)
+        check_latent(config, name, err) < 0 || check_indexer(config, name, err) < 0 ||
+        check_factors(config, name, err) < 0)
         return -1;
     if (config->block != BLOCK_SEQUENTIAL && config->norm_place != NORM_BEFORE)
         return err_set(err, "%s: parallel blocks need norm_place before, found %s", name,

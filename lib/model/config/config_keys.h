@@ -13,6 +13,9 @@ struct layer_list {
     uint16_t value[MAX_LAYERS];
 };
 
+/* Which indexer chooses the positions that a layer attends to: its own, or that of a layer before. */
+enum index_type { INDEX_FULL, INDEX_SHARED };
+
 struct config_keys {
     struct rope_plan rope;   /* of LAYER_ROPE; dim 0: all dimensions of a head */
     double rope_local_theta; /* base of LAYER_ROPE_LOCAL, without scaling; 0: that of LAYER_ROPE */
@@ -51,6 +54,8 @@ struct config_keys {
     /* The last `kv_shared` layers have no keys and values: they attend to those of the last layer before them that is
      * of the same kind. Their ffn; 0: the same. */
     size_t kv_shared, kv_shared_ffn;
+
+    struct layer_list index_types; /* enum index_type; default: all layers have an indexer */
 
     /* Shares of the gate's elements that MLPs drop, one per layer (sparse_mlp() in layer_ops.c); none: no layer does */
     struct factors activation_sparsity;

@@ -116,6 +116,9 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
         .v_is_k = keys->v_is_k && full,
         .kv_heads = keys_size(&keys->layer_kv_heads, layer, full, keys->full_kv_heads, c->kv_heads),
         .head_dim = keys_size(&keys->layer_head_dim, layer, full, keys->full_head_dim, c->head_dim),
+        .has_index = c->latent->index_heads &&
+                     (!keys->index_types.n ||
+                      keys->index_types.value[layer % keys->index_types.n] == INDEX_FULL),
         .kv_source = keys_kv_source(c, layer),
         .ffn = last && keys->kv_shared_ffn ? keys->kv_shared_ffn : c->ffn};
     const struct factors *sparsity = &keys->activation_sparsity;
@@ -137,7 +140,7 @@ static bool add_layers(struct kv_shape *shape, const struct config *c, const str
     bool ok = true;
     for (size_t layer = 0; layer < c->layers && ok; layer++)
         ok = !c->plan[layer].owns_kv || kv_shape_add(shape, config_kv_sizes(c, layer, types));
-    return ok;
+    return ok && config_add_indexers(shape, c, types);
 }
 
 /* Rotary dimensions of layers with a rotation: those of the key, else all of a head. */
@@ -274,6 +277,27 @@ struct kv_sizes config_kv_sizes(const struct config *c, size_t layer, const stru
     const struct layer_plan *plan = &c->plan[layer];
     const struct kv_types own = cache_types_of(types, config_kv_index(c, 0, c->layers, layer));
     return (struct kv_sizes){plan->kv_heads, plan->head_dim, c->latent->kv_rank, {own.k, own.v}};
+}
+
+bool config_add_indexers(struct kv_shape *shape, const struct config *c,
+                         const struct cache_types *types)
+{
+    const size_t dim = c->latent->index_dim;
+    bool ok = true;
+    for (size_t layer = 0; layer < c->layers && ok; layer++)
+        if (c->plan[layer].has_index) {
+            const struct kv_types own = cache_types_of(types, config_kv_index(c, 0, c->layers, layer));
+            ok = kv_shape_add(shape, (struct kv_sizes){1, dim, dim, {own.k, own.k}});
+        }
+    return ok;
+}
+
+size_t config_indexer_index(const struct config *c, size_t layer)
+{
+    size_t index = config_kv_layers(c, 0, c->layers);
+    for (size_t l = 0; l < layer; l++)
+        index += c->plan[l].has_index;
+    return index;
 }
 
 struct kv_shape config_kv_shape(const struct config *c, size_t max_rows,

@@ -373,9 +373,12 @@ static int plan_order(struct tensor_import *import, const struct tensor_transfor
                        "%s: tensor \"%s\" is marked interleaved, but the model has no rotary positions",
                        name, import->from->name);
     if (transform->interleaved) {
-        import->head_dim = kind->out == DIM_Q ? config_query_dim(config) : config->head_dim;
+        const bool index = kind->out == DIM_INDEX_Q || kind->out == DIM_INDEX_K;
+        import->head_dim = index                ? config->latent->index_dim
+                           : kind->out == DIM_Q ? config_query_dim(config)
+                                                : config->head_dim;
         import->rope_dim = transform->interleaved_head ? import->head_dim : config_rope_dim(config);
-        import->rope_at = config->latent->kv_rank ? import->head_dim - import->rope_dim : 0;
+        import->rope_at = config->latent->kv_rank && !index ? import->head_dim - import->rope_dim : 0;
     }
     return 0;
 }

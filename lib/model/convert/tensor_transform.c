@@ -68,7 +68,8 @@ static bool of_states(const struct weight_kind *kind)
 static bool rotates(const struct weight_kind *kind)
 {
     return (of_heads(kind) && !strstr(kind->name, ".v.") && !strstr(kind->name, ".attn_gate.")) ||
-           kind->out == DIM_Q_NORM || kind->out == DIM_K_NORM;
+           kind->out == DIM_Q_NORM || kind->out == DIM_K_NORM || kind->out == DIM_INDEX_Q ||
+           kind->out == DIM_INDEX_K;
 }
 
 /* True for the roles that the matrix kv_b of latent attention is split into. */

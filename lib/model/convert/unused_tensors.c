@@ -4,19 +4,7 @@
 #include "base/number.h"
 
 /* Why a tensor may be left out. INTO_CONFIG: its values are in the configuration; UNKNOWN: it may not. */
-enum reason {
-    BUFFER,
-    ACTIVATIONS,
-    VISION,
-    AUDIO,
-    POOLER,
-    MTP,
-    SHARED_KV,
-    INDEXER,
-    STALE,
-    INTO_CONFIG,
-    UNKNOWN
-};
+enum reason { BUFFER, ACTIVATIONS, VISION, AUDIO, POOLER, MTP, SHARED_KV, STALE, INTO_CONFIG, UNKNOWN };
 
 static const char *const reasons[INTO_CONFIG] = {
     [BUFFER] = "masks and tables",
@@ -26,7 +14,6 @@ static const char *const reasons[INTO_CONFIG] = {
     [POOLER] = "pooler of a classifier",
     [MTP] = "multi-token prediction",
     [SHARED_KV] = "keys and values of layers that use those of another",
-    [INDEXER] = "indexers of sparse attention, which choose all tokens of this context",
     [STALE] = "copies that the index replaces by those in other files",
 };
 
@@ -157,13 +144,6 @@ static bool is_shared_kv(const struct unused_search *s, const char *name)
     return false;
 }
 
-/* True for tensors of the indexer that chooses the tokens of sparse attention, if it chooses all of a context. */
-static bool chooses_all(const struct unused_search *s, const char *name)
-{
-    const json_t *chosen = json_object_get(s->source->json[SOURCE_CONFIG], "index_topk");
-    return strstr(name, ".indexer.") && json_integer_value(chosen) >= (json_int_t)s->config->context;
-}
-
 /* Why a tensor that is not used may be left out. */
 static enum reason find_reason(const struct unused_search *s, const struct source_tensor *tensor)
 {
@@ -175,8 +155,6 @@ static enum reason find_reason(const struct unused_search *s, const struct sourc
         return MTP;
     if (is_shared_kv(s, tensor->name))
         return SHARED_KV;
-    if (chooses_all(s, tensor->name))
-        return INDEXER;
     return source_find(s->source, tensor->name) != tensor ? STALE : UNKNOWN;
 }
 

@@ -137,6 +137,8 @@ static struct kv_shape kv_shape_of(const struct config *c, size_t first, size_t 
         sizes.kv_heads = shard_range(of_layer, DIM_KV, rank, size).n / sizes.head_dim;
         ok = kv_shape_add(&shape, sizes);
     }
+    if (ok)
+        (void)!config_add_indexers(&shape, c, types);
     return shape;
 }
 

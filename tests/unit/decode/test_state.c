@@ -1,4 +1,4 @@
-/* Layers with recurrent state, chunked attention, experts, latent attention, attention sinks and KV heads
+/* Layers with recurrent state, chunked attention, experts, latent and sparse attention, attention sinks and KV heads
  * of two sizes: whatever happens to a sequence, its next logits are those of its tokens, computed in one pass in an empty session.
  *
  *   test_state [STEPS]
@@ -406,6 +406,7 @@ int main(int argc, char **argv)
         {LAYER_SLIDING, TINY_BESIDE, "two sizes of heads, experts beside the MLP"},
         {LAYER_FULL, TINY_EXPERTS, "experts"},
         {LAYER_FULL, TINY_LATENT | TINY_GROUPS, "latent attention, groups of experts"},
+        {LAYER_FULL, TINY_LATENT | TINY_INDEX, "sparse attention"},
         {LAYER_FULL, TINY_SINKS | TINY_EXPERTS, "sinks, experts"},
         {LAYER_DELTA, TINY_EXPERTS, "delta, experts"},
         {LAYER_MAMBA, TINY_GROUPS, "mamba, groups of experts"}};
