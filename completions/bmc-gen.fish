@@ -83,6 +83,7 @@ complete -c bmc-gen -l stride -x -d 'with --score, tokens between the starts of 
 complete -c bmc-gen -l save-imatrix -r -F -d 'with --score of one text, write an importance matrix for bmc-convert'
 complete -c bmc-gen -l embed -d 'print the embedding of each line of a text as a line of JSON; with --jsonl, of a text per line'
 complete -c bmc-gen -l pooling -x -a 'mean last cls' -d 'with --embed, what the embedding is made of: the mean, last or cls hidden state of the text\'s tokens after the final norm, cls being the first (default: what the model declares, or mean)'
+complete -c bmc-gen -l embed-prompt -x -d 'with --embed, put the model\'s prompt of this name before every text, "" none (default: the one that the model declares as its default, if any)'
 complete -c bmc-gen -l normalize -d 'with --embed, scale embeddings to unit length (the default, unless the model declares that they are not)'
 complete -c bmc-gen -l no-normalize -d 'with --embed, do not scale embeddings to unit length'
 complete -c bmc-gen -l rerank -d 'print the relevance of documents for a query, as a line of JSON for each line of JSON with "query" and "documents"'

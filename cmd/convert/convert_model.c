@@ -139,6 +139,8 @@ static int put_chat(json_t *about, const struct model *model, struct err *err)
         rc = json_put(about, "chat_templates", json_incref(names), err);
     if (rc == 0)
         rc = put_sampling(about, &chat, err);
+    if (rc == 0 && json_object_size(chat.prompts))
+        rc = json_put(about, "prompts", json_incref(chat.prompts), err);
     chat_release(&chat);
 out:
     json_decref(names);

@@ -67,8 +67,9 @@ struct gen_options {
     const char *json_schema, *grammar, *regex, *choice;
     bool echo, ids, jsonl, openai, unordered, lenient, score, tokenize, detokenize, quiet;
     bool embed, rerank, normalize, no_normalize;
-    int pooling; /* -1: not given */
-    int format;  /* -1: not given */
+    int pooling;              /* -1: not given */
+    const char *embed_prompt; /* NULL: not given */
+    int format;               /* -1: not given */
     bool summary;
     size_t stride; /* 0: not given */
     const char *save_imatrix;

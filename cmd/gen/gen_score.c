@@ -182,7 +182,9 @@ static int run_text_lines(struct gen *gen, const struct lines_run *run, struct e
     const struct gen_options *o = gen->options;
     enum embed_pooling pooling = o->pooling < 0 ? EMBED_MEAN : (enum embed_pooling)o->pooling;
     struct reranker reranker;
+    AUTO(buf_release) struct buf prompt = {0};
     if ((o->embed && o->pooling < 0 && embed_declared(gen->model, &pooling, err) < 0) ||
+        (o->embed && embed_prompt(gen->model, o->embed_prompt, &prompt, err) < 0) ||
         (o->rerank && reranker_init(&reranker, gen->model, err) < 0))
         return err_prefix(err, "%s", gen->model->name);
     if (o->rerank && reranker.asks && !strcasestr(gen->model->name, "rerank") && !o->quiet)
@@ -205,6 +207,7 @@ static int run_text_lines(struct gen *gen, const struct lines_run *run, struct e
         .progress = show_progress,
         .arg = &progress,
         .pooling = pooling,
+        .prompt = {prompt.data, prompt.len},
         .normalize = o->normalize || (!o->no_normalize && gen->model->config.pooled.normalize),
     };
     struct embed_stats embedded = {0};

@@ -169,8 +169,10 @@ static int serve_texts(struct lane *lane, struct session *session, struct err *e
         job.reranker = &server->reranker;
         return text_lines_rerank(&job, &stats, err);
     }
-    if (embed_declared(model, &job.pooling, err) < 0)
+    AUTO(buf_release) struct buf prompt = {0};
+    if (embed_declared(model, &job.pooling, err) < 0 || embed_prompt(model, NULL, &prompt, err) < 0)
         return err_prefix(err, "the model %s", server->model);
+    job.prompt = (struct slice){prompt.data, prompt.len};
     return text_lines_embed(&job, &stats, err);
 }
 

@@ -153,6 +153,26 @@ int embed_declared(const struct model *model, enum embed_pooling *pooling, struc
     return 0;
 }
 
+int embed_prompt(const struct model *model, const char *name, struct buf *prompt, struct err *err)
+{
+    struct chat chat;
+    char names[256];
+    if (name && !*name)
+        return 0;
+    if (model_chat(model, &chat, err) < 0)
+        return -1;
+    const json_t *text = json_object_get(chat.prompts, name ? name : "");
+    chat_name_prompts(chat.prompts, names, sizeof names);
+    const int rc =
+        text    ? buf_add(prompt, json_string_value(text), json_string_length(text), err)
+        : !name ? 0
+        : *names
+            ? err_set(err, "has no prompt \"%.60s\" for embeddings; its prompts are %s", name, names)
+            : err_set(err, "declares no prompts for embeddings: put \"%.60s\" into the texts", name);
+    chat_release(&chat);
+    return rc;
+}
+
 int embed_texts(struct session *session, enum embed_pooling pooling, bool normalize,
                 const struct embed_callbacks *callbacks, const volatile sig_atomic_t *interrupted,
                 struct embed_stats *stats, struct err *err)

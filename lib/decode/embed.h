@@ -12,6 +12,11 @@ enum embed_pooling { EMBED_MEAN, EMBED_LAST, EMBED_CLS, EMBED_LOGITS };
  * the model. */
 int embed_declared(const struct model *model, enum embed_pooling *pooling, struct err *err) MUST_USE;
 
+/* Appends the text that precedes those to embed: that of the model's prompt of this name; `name` NULL: the default one,
+ * "": none. Without such a prompt an error, which does not name the model. */
+int embed_prompt(const struct model *model, const char *name, struct buf *prompt,
+                 struct err *err) MUST_USE;
+
 enum { EMBED_TOKENS = 2 };
 
 struct embed_callbacks {

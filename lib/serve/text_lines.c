@@ -49,6 +49,21 @@ static struct ids *add_text(struct request_line *line, struct err *err)
     return &choice->ids;
 }
 
+/* Encodes a text, behind the prompt of embeddings. */
+static int encode_text(const struct text_lines *job, const char *text, size_t len, bool special,
+                       struct ids *ids, struct err *err)
+{
+    AUTO(buf_release) struct buf whole = {0};
+    if (job->prompt.size) {
+        if (buf_add(&whole, job->prompt.data, job->prompt.size, err) < 0 ||
+            buf_add(&whole, text, len, err) < 0)
+            return -1;
+        text = whole.data;
+        len = whole.len;
+    }
+    return serve_encode(session_model(job->session), text, len, true, special, ids, err);
+}
+
 /* Adds a text, as text or as ids. */
 static int read_one(const struct text_lines *job, struct request_line *line, const char *name,
                     const json_t *text, bool special, struct err *err)
@@ -59,8 +74,7 @@ static int read_one(const struct text_lines *job, struct request_line *line, con
     if (json_is_array(text))
         return request_ids_of(text, ids, err);
     return json_is_string(text)
-               ? serve_encode(session_model(job->session), json_string_value(text),
-                              json_string_length(text), true, special, ids, err)
+               ? encode_text(job, json_string_value(text), json_string_length(text), special, ids, err)
                : err_set(err, "\"%s\" is %s, a string is expected", name, json_type_name(text));
 }
 
@@ -207,9 +221,7 @@ static int read_text(struct line_queue *queue, struct request_line *line,
     if (!job->plain)
         return parse_line(queue, line, input, err);
     struct ids *ids = add_text(line, err);
-    return ids ? serve_encode(session_model(job->session), input->json, input->len, true,
-                              job->parse_special, ids, err)
-               : -1;
+    return ids ? encode_text(job, input->json, input->len, job->parse_special, ids, err) : -1;
 }
 
 static int next_text(void *arg, bool wait, struct text_ids *text, struct err *err)

@@ -28,6 +28,7 @@ struct text_lines {
     /* of embedding: */
     enum embed_pooling pooling;
     bool normalize;
+    struct slice prompt; /* precedes every text, but not ids */
     /* of reranking: */
     const struct reranker *reranker;
 };

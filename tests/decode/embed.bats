@@ -70,7 +70,7 @@ compare_embeddings() { # FOLDER EXPECTED NUMBER
     for name in $(jq -r '[.[] | select(.text).model] | unique | .[]' "$want"); do
         jq -c --arg m $name '.[] | select(.model == $m and .prompt == null) | if .ids then {ids} else {text} end' "$want" >in
         bmc-convert -q "$FIXTURES/encoders/$name" -o a.bmc
-        ok bmc-gen -q -m a.bmc --embed --jsonl -f in --precision f32 -np 1
+        ok bmc-gen -q -m a.bmc --embed --jsonl -f in --precision f32 -np 1 --embed-prompt ""
         jq -se --arg m $name --slurpfile want "$want" '[.[] | select(.index >= 3)] as $got | [$want[0][] | select(.model == $m and .text and .prompt == null)] as $want |
             [$got[].tokens] == [$want[].tokens] and ($got | length) == 2 and all(range(2) as $i | range($want[$i].embedding | length) as $j | [$i, $j];
                 . as [$i, $j] | ($got[$i].embedding[$j] - $want[$i].embedding[$j] | fabs) <= 1e-5)' <<<"$output" >/dev/null || fail "$name: ${output:0:500}"
@@ -83,6 +83,30 @@ compare_embeddings() { # FOLDER EXPECTED NUMBER
         assert_equal "$output" "$folder"
     done
     [ $found -eq 9 ]
+}
+
+@test "prompts of the model precede texts, by name or as it declares; one that it lacks is refused" {
+    want=$FIXTURES/encoders.json
+    [ "$(jq -c '[.[] | select(.prompt) | .model + "/" + .prompt] | unique | length' "$want")" -eq 6 ]
+    for pair in $(jq -r '[.[] | select(.prompt) | .model + "/" + .prompt] | unique | .[]' "$want"); do
+        name=${pair%/*} prompt=${pair#*/}
+        run_plain bmc-convert "$FIXTURES/encoders/$name" -o $name.bmc
+        [[ $stderr == *"has prompts ("*"bmc-gen --embed-prompt NAME adds one"* ]] || fail "$stderr"
+        jq -c --arg m $name --arg p $prompt '.[] | select(.model == $m and .prompt == $p) | {text}' "$want" >in
+        ok bmc-gen -q -m $name.bmc --embed --jsonl -f in --precision f32 --embed-prompt $prompt
+        jq -se --arg m $name --arg p $prompt --slurpfile want "$want" '. as $got | [$want[0][] | select(.model == $m and .prompt == $p)] as $want | [$got[].tokens] == [$want[].tokens] and
+            all(range(2) as $i | range($want[$i].embedding | length) as $j | [$i, $j]; . as [$i, $j] | ($got[$i].embedding[$j] - $want[$i].embedding[$j] | fabs) <= 1e-5)' <<<"$output" >/dev/null ||
+            fail "$pair: ${output:0:500}"
+    done
+    ok bmc-gen -q -m nomic-bert.bmc --embed --precision f32 -p "The king"
+    default=$output
+    ok bmc-gen -q -m nomic-bert.bmc --embed --precision f32 -p "The king" --embed-prompt search_document
+    assert_equal "$output" "$default"
+    ok bmc-convert --info --format json nomic-bert.bmc
+    assert_equal "$(jq -c .prompts <<<"$output")" '{"":"search_document: ","search_document":"search_document: ","search_query":"search_query: "}'
+    expect_error 1 'nomic-bert.bmc: has no prompt "query" for embeddings; its prompts are search_query, search_document' bmc-gen -m nomic-bert.bmc --embed --embed-prompt query -p x
+    expect_error 1 'declares no prompts for embeddings: put "query" into the texts' bmc-gen -m "$(model grimm)" --embed --embed-prompt query -p x
+    expect_error 2 'embed-prompt' bmc-gen -m nomic-bert.bmc -p x --embed-prompt query
 }
 
 @test "BERT's words in GGUF files are folded unless the file says that they are not; modules that cannot be read are refused" {

@@ -149,22 +149,23 @@ static const char *find_pooling(const json_t *modules, bool *normalize, const ch
     return folder;
 }
 
-/* Adds the names of the prompts of config_sentence_transformers.json. */
+/* Adds the prompts of config_sentence_transformers.json: texts by name, that of the default one also by the name "". */
 static int put_prompts(json_t *json, const char *path, struct err *err)
 {
-    json_t *config = NULL, *prompts;
-    AUTO(buf_release) struct buf names = {0};
+    AUTO(json_auto) json_t *config = NULL, *made = json_object();
+    const json_t *text;
+    const char *name;
     int rc = read_json(&config, path, "config_sentence_transformers.json", err);
-    prompts = json_object_get(config, "prompts");
-    for (void *at = json_object_iter(prompts); at && rc == 0; at = json_object_iter_next(prompts, at)) {
-        const json_t *text = json_object_iter_value(at);
-        if (json_string_length(text))
-            rc = buf_addf(&names, err, "%s%s", names.len ? ", " : "", json_object_iter_key(at));
+    json_t *prompts = json_object_get(config, "prompts");
+    const char *usual = json_string_value(json_object_get(config, "default_prompt_name"));
+    json_object_foreach(prompts, name, text)
+    {
+        if (rc == 0 && json_is_string(text) && *name)
+            rc = json_put(made, name, json_deep_copy(text), err);
+        if (rc == 0 && json_is_string(text) && usual && strcmp(name, usual) == 0)
+            rc = json_put(made, "", json_deep_copy(text), err);
     }
-    if (rc == 0 && names.len)
-        rc = json_put(json, "prompts", json_text(names.data, names.len), err);
-    json_decref(config);
-    return rc;
+    return rc == 0 && json_object_size(made) ? json_put(json, "prompts", json_incref(made), err) : rc;
 }
 
 static int describe_pooling(json_t **json, const char *path, const json_t *modules, struct err *err)
@@ -196,8 +197,8 @@ static int describe_pooling(json_t **json, const char *path, const json_t *modul
 
 /* Reads modules.json and the configuration of its pooling module in the folder `path`. Sets *json to an
  * object: "pooling" (mean, last, cls, or unsupported), "normalize" (false if there is no such
- * module), "unsupported" (what is not supported, for a message) and "prompts" (names of texts to put
- * before queries and documents); or to NULL if there is none. */
+ * module), "unsupported" (what is not supported, for a message) and "prompts" (put_prompts()); or to NULL if there is
+ * none. */
 static int pooling_read(json_t **json, const char *path, struct err *err)
 {
     json_t *modules = NULL;

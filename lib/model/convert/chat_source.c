@@ -215,6 +215,7 @@ static void write_all(struct source_search *s, struct buf *text, struct chat_rep
         *report->refused.text = *report->others.text = 0;
     }
     sampling_of_source(s->source, &own.sampling, &report->ignored);
+    own.prompts = json_object_get(s->source->json[SOURCE_EMBEDDING], "prompts");
     if (chosen_jinja(s) && *report->refused.text)
         TRY(s, err_set(s->err, "%s: %.300s", s->choice->name, report->refused.text));
     report->no_format = s->chat_template.data && !found && !s->own.n_jinja;

@@ -2,6 +2,7 @@
 #include "model/convert/embedding_source.h"
 
 #include "model/convert/tensor_sources.h"
+#include "text/chat/chat.h"
 
 /* The tensor of a role that is a matrix of a plausible size, or NULL. */
 static const struct source_tensor *matrix_of(const struct weight_source *source,
@@ -50,13 +51,15 @@ void embedding_of_source(struct config *config, const struct weight_source *sour
         return;
     config->pooled.pooling = config_pooling(json_string_value(json_object_get(says, "pooling")));
     config->pooled.normalize = json_is_true(json_object_get(says, "normalize"));
-    const char *prompts = json_string_value(json_object_get(says, "prompts"));
-    if (prompts)
-        err_set(
-            &notes->prompts,
-            "has prompts (%.100s) in config_sentence_transformers.json, which are to precede texts: "
-            "bmc-gen --embed adds none",
-            prompts);
+    char names[128];
+    chat_name_prompts(json_object_get(says, "prompts"), names, sizeof names);
+    if (*names)
+        err_set(&notes->prompts,
+                "has prompts (%s), which are to precede texts: bmc-gen --embed-prompt NAME adds one%s",
+                names,
+                json_object_get(json_object_get(says, "prompts"), "")
+                    ? ", and one of them is the default"
+                    : "");
     if (config->pooled.pooling == POOLING_UNSUPPORTED)
         err_set(&notes->pooling,
                 "embeddings are declared to be made in a way that is not supported (%.100s): "

@@ -20,7 +20,7 @@
 #include "format/source.h"
 
 /* Is raised when a source becomes another model than before. */
-enum { CONVERSION_VERSION = 3 };
+enum { CONVERSION_VERSION = 4 };
 
 enum { DIGITS = 16, NAME_MAX_BYTES = 100 };
 static const char ending[] = ".bmc", temporary[] = ".bmc.tmp-", lock_name[] = "lock";

@@ -184,7 +184,7 @@ static int read_name(struct chat *chat, const struct conf *conf, const struct co
     return chat->name ? 0 : err_no_memory(err, "%s", conf->name);
 }
 
-/* Reads a line ["name", "text"] of a model's own templates or tokens. */
+/* Reads a line ["name", "text"] of a model's own templates, tokens or prompts. */
 static int read_named(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
                       struct err *err)
 {
@@ -197,6 +197,10 @@ static int read_named(struct chat *chat, const struct conf *conf, const struct c
         rc = err_no_memory(err, "%s", conf->name);
     else if (!name || !text)
         rc = bad_line(conf, entry, "a name and a text in square brackets", err);
+    else if (strcmp(entry->key, "prompt") == 0)
+        rc = json_object_get(chat->prompts, name)
+                 ? err_set(err, "%s: line %d: a second prompt \"%.60s\"", conf->name, entry->line, name)
+                 : json_put(chat->prompts, name, json_incref(json_array_get(pair, 1)), err);
     else if ((strcmp(entry->key, "jinja") == 0 ? chat_add_jinja : chat_add_token)(chat, name, text,
                                                                                   err) < 0)
         rc = err_prefix(err, "%s: line %d", conf->name, entry->line);
@@ -229,7 +233,7 @@ static int read_setting(struct chat *chat, const struct conf *conf, const struct
 static int read_line(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
                      struct err *err)
 {
-    if (strcmp(entry->key, "jinja") == 0 || strcmp(entry->key, "token") == 0)
+    if (text_lists("jinja token prompt", entry->key, strlen(entry->key)))
         return read_named(chat, conf, entry, err);
     if (strcmp(entry->key, "sampling") == 0)
         return read_setting(chat, conf, entry, err);
@@ -248,10 +252,13 @@ int chat_parse(struct chat *chat, const char *text, size_t size, const char *sou
     *chat = (struct chat){0};
     if (conf_parse(&conf, text, size, source, err) < 0)
         return -1;
-    int rc = (chat->lines = json_object()) ? 0 : err_no_memory(err, "%s", source);
+    chat->lines = json_object();
+    chat->prompts = json_object();
+    int rc = chat->lines && chat->prompts ? 0 : err_no_memory(err, "%s", source);
     for (size_t i = 0; i < conf.n_entries && rc == 0; i++)
         rc = read_line(chat, &conf, &conf.entry[i], err);
-    const bool own = chat->n_jinja || chat->n_tokens || chat_sampling_any(&chat->sampling);
+    const bool own = chat->n_jinja || chat->n_tokens || chat_sampling_any(&chat->sampling) ||
+                     json_object_size(chat->prompts);
     const bool renders = chat_text(chat, "format") || chat_text(chat, "user");
     if (rc == 0 && (chat->name ? !renders : renders || !own))
         rc = err_set(err, "%s: a \"chat\" or \"user\" line is missing", source);
@@ -330,6 +337,7 @@ void chat_release(struct chat *chat)
     }
     free(chat->name);
     json_decref(chat->lines);
+    json_decref(chat->prompts);
     *chat = (struct chat){0};
 }
 
@@ -442,11 +450,39 @@ static int write_named(const char *key, const struct chat_named *list, size_t n,
     return rc;
 }
 
+static int write_prompts(json_t *prompts, struct buf *text, struct err *err)
+{
+    const char *name;
+    json_t *prompt;
+    int rc = 0;
+    json_object_foreach(prompts, name, prompt)
+    {
+        json_t *pair = rc == 0 ? json_pack("[sO]", name, prompt) : NULL;
+        if (rc == 0)
+            rc = pair ? write_line("prompt", pair, false, text, err) : err_no_memory(err, "a prompt");
+        json_decref(pair);
+    }
+    return rc;
+}
+
+void chat_name_prompts(const json_t *prompts, char *names, size_t size)
+{
+    size_t used = 0;
+    *names = 0;
+    for (void *at = json_object_iter((json_t *)(uintptr_t)prompts); at && used < size;
+         at = json_object_iter_next((json_t *)(uintptr_t)prompts, at)) {
+        const char *name = json_object_iter_key(at);
+        if (*name)
+            used += (size_t)snprintf(names + used, size - used, "%s%.60s", used ? ", " : "", name);
+    }
+}
+
 int chat_write(const struct chat *chat, struct buf *text, struct err *err)
 {
     if ((chat->name && write_format(chat, text, err) < 0) ||
         write_named("jinja", chat->jinja, chat->n_jinja, text, err) < 0 ||
-        write_named("token", chat->token, chat->n_tokens, text, err) < 0)
+        write_named("token", chat->token, chat->n_tokens, text, err) < 0 ||
+        write_prompts(chat->prompts, text, err) < 0)
         return -1;
     return chat_sampling_write(&chat->sampling, text, err);
 }

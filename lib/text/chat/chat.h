@@ -46,7 +46,12 @@ struct chat {
     struct chat_named jinja[CHAT_TEMPLATES], token[CHAT_TOKENS];
     size_t n_jinja, n_tokens;
     struct chat_sampling sampling; /* of a model: its defaults */
+    /* of a model: texts that precede those to embed, by name; "" is the default one. NULL: none */
+    json_t *prompts;
 };
+
+/* Lists the names of prompts, but "", as "a, b". */
+void chat_name_prompts(const json_t *prompts, char *names, size_t size);
 
 /* Parses the lines of a format or a model; `source` names them in errors. After an error nothing needs
  * releasing. */
