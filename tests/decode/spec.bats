@@ -467,6 +467,15 @@ ways() { # KV
     done
 }
 
+@test "draft models with another vocabulary continue long texts without a blank" {
+    # 2,174 bytes, of which the first 2,048 are encoded once
+    text="x$(for ((i = 0; i < 136; i++)); do printf littlechildrené; done)"
+    bmc-gen -q -m "$(model grimm)" -p "$text" -n 20 --ignore-eos --ids >want
+    bmc-spec -q -m "$(model grimm)" -d "$(model andersen-draft)" -p "$text" -n 20 --ignore-eos --ids --always -k 5 --stats stats.json >have 2>err
+    cmp want have
+    [ "$(jq .drafted stats.json)" -ge 15 ] || fail "$(cat stats.json err)"
+}
+
 @test "a bad line of a batch does not affect the others" {
     printf '%s\n' '{"id":1,"prompt":"Once","n":5}' '' '{"id":3' '{"id":4,"prompt":"The king","n":5}' '{"ids":[99999]}' >in
     some_fail 2 4 bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" --jsonl -f in

@@ -9,8 +9,9 @@
 #include "text/utf8.h"
 
 enum {
-    SEGMENT = 1024, /* bytes from which on a segment ends at the next word */
-    TAIL = 4        /* last tokens that are encoded together with the draft's text */
+    SEGMENT =
+        1024, /* bytes from which on a segment ends at the next word; from twice as many on at any character */
+    TAIL = 4 /* last tokens that are encoded together with the draft's text */
 };
 
 struct bridge_slot {
@@ -116,13 +117,15 @@ static int translate(struct bridge *b, struct bridge_slot *s, const uint32_t *id
         const bool special = tokenizer_is_special(b->target, ids[i]);
         if (!special && tokenizer_piece(b->target, ids[i], &b->text, err) < 0)
             return -1;
-        const bool word = before >= SEGMENT && b->text.len > before && b->text.data[before] == ' ';
-        if (!special && !word)
+        const bool ends = !special && b->text.len > before &&
+                          ((before >= SEGMENT && b->text.data[before] == ' ') ||
+                           (before >= 2 * SEGMENT && utf8_valid(b->text.data, before) == before));
+        if (!special && !ends)
             continue;
         if (utf8_valid(buf_text(&b->text), before) < before)
             return 0; /* of no use to a draft model */
         AUTO(buf_release) struct buf next = {0};
-        if (word && buf_add(&next, b->text.data + before, b->text.len - before, err) < 0)
+        if (ends && buf_add(&next, b->text.data + before, b->text.len - before, err) < 0)
             return -1;
         b->text.len = before;
         if (end_segment(b, s, i, err) < 0 || (special && add_special(b, s, ids[i], err) < 0) ||
