@@ -30,53 +30,64 @@ _Static_assert(INTERLEAVED_SUM(1, 2, 0) == INT8_INTERLEAVED_BYTES, "kernel.h has
 /* Quant groups per q tile: one of 32 inputs or two of 16. */
 INLINE int qtile_groups(enum dtype type) { return quant_group(type, QK_GROUP) == QK_HALF ? 2 : 1; }
 
-INLINE int32_t remaining_zero_point(enum dtype type)
+/* What interleaved rows have for weights of a type. */
+struct rows_start {
+    int groups;          /* quant groups per q tile */
+    int32_t begin, zero; /* starts are begin - zero * sum of q */
+};
+
+INLINE struct rows_start rows_start_of(enum dtype type)
 {
-    return quant_types[type].zero_point - INT8_ZERO(quant_integer_bits(type));
+    return (struct rows_start){
+        .groups = qtile_groups(type),
+        .begin = type == DTYPE_Q8_CHANNEL ? 0 : MAGIC_BITS,
+        .zero = quant_types[type].zero_point - INT8_ZERO(quant_integer_bits(type)),
+    };
 }
 
 /* Stores 32 inputs of an activation row as row i of the tile at `to`, whose height is mr. */
-INLINE void interleave_group(enum dtype type, char *to, size_t mr, size_t i,
-                             const struct int8_rows *row)
+INLINE void interleave_group(const int groups, const struct rows_start *start, char *to, size_t mr,
+                             size_t i, const struct int8_rows *row)
 {
-    const int groups = qtile_groups(type);
     for (size_t j = 0; j < QTILE_LINES; j++)
         memcpy(to + INTERLEAVED_Q(mr, j, i), row->q + 4 * j, 4);
     memcpy(to + INTERLEAVED_SCALE(mr, i), row->scale, sizeof *row->scale);
     for (int n = 0; n < groups; n++) {
         const int32_t sum = groups == 2 ? row->sum[n] : row->sum[0] + row->sum[1];
-        const int32_t start =
-            (type == DTYPE_Q8_CHANNEL ? 0 : MAGIC_BITS) - remaining_zero_point(type) * sum;
+        const int32_t first = start->begin - start->zero * sum;
         const float scaled_sum = *row->scale * (float)sum;
-        memcpy(to + INTERLEAVED_START(mr, n, i), &start, sizeof start);
+        memcpy(to + INTERLEAVED_START(mr, n, i), &first, sizeof first);
         memcpy(to + INTERLEAVED_SUM(mr, n, i), &scaled_sum, sizeof scaled_sum);
     }
 }
 
 /* Interleaves a tile of `rows` <= mr activation rows, padded to mr with zeros. */
-INLINE void interleave_tile(enum dtype type, char *to, const struct int8_rows *x, size_t rows,
-                            size_t mr, size_t kc)
+INLINE void interleave_tile(const int groups, struct rows_start start, char *to,
+                            const struct int8_rows *x, size_t rows, size_t mr, size_t kc)
 {
     if (rows < mr)
         memset(to, 0, kc / QK_GROUP * mr * INT8_INTERLEAVED_BYTES);
     for (size_t k = 0; k < kc; k += QK_GROUP, to += mr * INT8_INTERLEAVED_BYTES)
         for (size_t i = 0; i < rows; i++) {
             const struct int8_rows row = row_at(x, i, k);
-            interleave_group(type, to, mr, i, &row);
+            interleave_group(groups, &start, to, mr, i, &row);
         }
 }
 
-/* interleave_int8() of struct kernels. mr = 1 is passed as a constant, so that the compiler merges
- * the copies of 4-byte words. */
+/* interleave_int8() of struct kernels. Groups and mr = 1 are passed as constants, so that the compiler merges the
+ * copies of 4-byte words. */
 static void interleave_int8(char *to, const struct int8_rows *x, size_t rows, size_t mr, size_t kc,
                             enum dtype type)
 {
-    switch (type) {
-#define INTERLEAVE(type)                                                                               \
-    mr == 1 ? interleave_tile(type, to, x, 1, 1, kc) : interleave_tile(type, to, x, rows, mr, kc)
-        QUANT_CASES(INTERLEAVE)
-#undef INTERLEAVE
-    }
+    const struct rows_start start = rows_start_of(type);
+    if (start.groups == 1 && mr == 1)
+        interleave_tile(1, start, to, x, 1, 1, kc);
+    else if (start.groups == 1)
+        interleave_tile(1, start, to, x, rows, mr, kc);
+    else if (mr == 1)
+        interleave_tile(2, start, to, x, 1, 1, kc);
+    else
+        interleave_tile(2, start, to, x, rows, mr, kc);
 }
 
 /* Activation rows per tile of gemm_int8.h. */

@@ -99,8 +99,6 @@ INLINE void kslab_fill_blocks(enum dtype type, struct kslab *kslab, const struct
             kslab_fill_qtile(type, kslab, w, b, k, qtile);
         prefetch_scales(type, w, b, k + KSLAB);
     }
-    for (size_t b = w->blocks; b < PANEL_BLOCKS; b++)
-        kslab_repeat_block(kslab, b, w->blocks - 1);
 }
 
 /* Unpacks kslab->qtiles q tiles (32 inputs each) of every block of a panel, from input k on,
@@ -113,6 +111,8 @@ static void kslab_fill(struct kslab *kslab, const struct panel *panel, size_t k)
         QUANT_CASES(FILL)
 #undef FILL
     }
+    for (size_t b = w.blocks; b < PANEL_BLOCKS; b++)
+        kslab_repeat_block(kslab, b, w.blocks - 1);
 }
 
 /* What the micro-kernels of gemm_int8.h and int8_matmul.h work on. */

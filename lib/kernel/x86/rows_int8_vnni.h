@@ -124,12 +124,6 @@ INLINE void transpose_rows(__m512i to[8], const char *const row[ROWS_TILE], size
     }
 }
 
-/* What interleave_int8() stores for weights of a type. */
-struct rows_start {
-    int groups;          /* quant groups per q tile */
-    __m512i begin, zero; /* starts are begin - zero * sum of q */
-};
-
 /* Interleaves 256 inputs, from k on, of a tile of mr <= 16 rows. */
 static void interleave_turn(const struct rows_start *start, char *to, const struct int8_rows *x,
                             const char *const row[ROWS_TILE], size_t mr, size_t k)
@@ -137,6 +131,7 @@ static void interleave_turn(const struct rows_start *start, char *to, const stru
     const size_t scale_at = (size_t)((const char *)x->scale - (const char *)x->q) + k / QK_GROUP * 4;
     const size_t sum_at = (size_t)((const char *)x->sum - (const char *)x->q) + k / QK_HALF * 4;
     const __mmask16 rows = (__mmask16)((1u << mr) - 1);
+    const __m512i begin = _mm512_set1_epi32(start->begin), zero = _mm512_set1_epi32(start->zero);
     __m512i scale[ROWS_TURN], sum[2 * ROWS_TURN];
     transpose_rows(scale, row, scale_at);
     transpose_rows(sum, row, sum_at);
@@ -151,9 +146,8 @@ static void interleave_turn(const struct rows_start *start, char *to, const stru
         for (int n = 0; n < start->groups; n++) {
             const __m512i s =
                 start->groups == 2 ? sum[2 * i + n] : _mm512_add_epi32(sum[2 * i], sum[2 * i + 1]);
-            _mm512_mask_storeu_epi32(
-                to + INTERLEAVED_START(mr, n, 0), rows,
-                _mm512_sub_epi32(start->begin, _mm512_mullo_epi32(start->zero, s)));
+            _mm512_mask_storeu_epi32(to + INTERLEAVED_START(mr, n, 0), rows,
+                                     _mm512_sub_epi32(begin, _mm512_mullo_epi32(zero, s)));
             _mm512_mask_storeu_ps(to + INTERLEAVED_SUM(mr, n, 0), rows,
                                   _mm512_mul_ps((__m512)scale[i], _mm512_cvtepi32_ps(s)));
         }
@@ -165,11 +159,7 @@ static void interleave_int8_vnni(char *to, const struct int8_rows *x, size_t row
                                  enum dtype type)
 {
     const size_t whole = mr < SMALLM_LOW_MR ? 0 : kc / ROWS_TURN_INPUTS * ROWS_TURN_INPUTS;
-    const struct rows_start start = {
-        .groups = qtile_groups(type),
-        .begin = _mm512_set1_epi32(type == DTYPE_Q8_CHANNEL ? 0 : MAGIC_BITS),
-        .zero = _mm512_set1_epi32(remaining_zero_point(type)),
-    };
+    const struct rows_start start = rows_start_of(type);
     const char *row[ROWS_TILE];
     for (size_t i = 0; i < ROWS_TILE; i++)
         row[i] = (const char *)x->q + size_min(i, rows - 1) * x->row_bytes;
