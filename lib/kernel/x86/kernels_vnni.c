@@ -1,18 +1,23 @@
 /* AVX512-VNNI: the kernel set vnni. A 64-byte line of packed weights is an operand of vpdpbusd. */
 #include "kernel/x86/vnni_begin.h"
+
+/* The templates' switches have cases for these types only; the others have translation units of their own. */
+#pragma GCC diagnostic ignored "-Wswitch"
+#undef QUANT_TYPES
+#define QUANT_TYPES(X, argument) PLAIN_TYPES(X, argument)
 #include "kernel/template/gemm_int8.h"
 #include "kernel/x86/rows_int8_vnni.h"
 #include "kernel/cpu_traits.h"
 
-extern const struct kernels kernels_avx512, kernels_vbmi;
+extern const struct kernels kernels_avx512, kernels_vbmi, kernels_lookup_vnni;
 void attend_quant_vnni(const struct attend *a);
 
 static void panel_vnni(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
-    if (vbmi_unpacks && (quant_has_grid(w->type) || quant_types[w->type].ternary))
-        kernels_vbmi.panel_int8(y, x, rows, w);
-    else
-        panel_int8(y, x, rows, w);
+    const bool looked_up = quant_has_grid(w->type) || quant_types[w->type].ternary;
+    (!looked_up     ? panel_int8
+     : vbmi_unpacks ? kernels_vbmi.panel_int8
+                    : kernels_lookup_vnni.panel_int8)(y, x, rows, w);
 }
 
 /* Many rows, too, are multiplied in tiles that unpack weights in registers, once per 16 rows, where that is
