@@ -149,7 +149,7 @@ static const char *find_pooling(const json_t *modules, bool *normalize, const ch
     return folder;
 }
 
-/* Adds the prompts of config_sentence_transformers.json: texts by name, that of the default one also by the name "". */
+/* Adds the prompts of config_sentence_transformers.json. */
 static int put_prompts(json_t *json, const char *path, struct err *err)
 {
     AUTO(json_auto) json_t *config = NULL, *made = json_object();
@@ -195,11 +195,7 @@ static int describe_pooling(json_t **json, const char *path, const json_t *modul
     return *json ? 0 : -1;
 }
 
-/* Reads modules.json and the configuration of its pooling module in the folder `path`. Sets *json to an
- * object: "pooling" (mean, last, cls, or unsupported), "normalize" (false if there is no such
- * module), "unsupported" (what is not supported, for a message) and "prompts" (put_prompts()); or to NULL if there is
- * none. */
-static int pooling_read(json_t **json, const char *path, struct err *err)
+int hf_pooling_read(json_t **json, const char *path, struct err *err)
 {
     json_t *modules = NULL;
     *json = NULL;
@@ -672,7 +668,7 @@ static int open_small(struct hf_dir *dir, enum source_scope scope, struct err *e
     for (int i = 0; i < SOURCE_JSONS; i++)
         if (dir->file[SOURCE_TEXTS + i].data && open_json(dir, (enum source_json)i, err) < 0)
             return -1;
-    return scope == SOURCE_ALL ? pooling_read(&dir->json[SOURCE_EMBEDDING], dir->path, err) : 0;
+    return scope == SOURCE_ALL ? hf_pooling_read(&dir->json[SOURCE_EMBEDDING], dir->path, err) : 0;
 }
 
 static int from_tiktoken(struct hf_dir *dir, const struct file_map *map, const char *path,

@@ -121,6 +121,19 @@ static const char *first_difference(const char *a, const char *b)
     return *a == *b ? NULL : line;
 }
 
+/* Replaces the reason why a file that is written cannot be read by one that says what to do. */
+static void say_unreadable(const struct gguf_out *out, struct err *err)
+{
+    const struct err why = *err;
+    const size_t len = strlen(out->name);
+    const bool named = strncmp(why.text, out->name, len) == 0 && strncmp(why.text + len, ": ", 2) == 0;
+    if (why.code != ERR_NO_MEMORY)
+        err_set(
+            err,
+            "%s: models of the %s family are not written as GGUF files: write a .bmc model (%.200s)",
+            out->name, out->config->family, why.text + (named ? len + 2 : 0));
+}
+
 /* Reads the file as it would be: 1 if it gives the same model, 0 and the reason in `err` if it does not. */
 static int reads_same(const struct gguf_job *job, const struct gguf_plan *plan, struct err *err)
 {
@@ -137,9 +150,11 @@ static int reads_same(const struct gguf_job *job, const struct gguf_plan *plan, 
         if (rc == 0)
             rc = buf_add(&head, zeros, round_up(bytes, GGUF_ALIGNMENT) - bytes, err);
     }
-    if (rc == 0 && gguf_image_open(&source, head.data, size, out->name, err) == 0) {
-        if (out->read_texts(out->arg, &source, &texts, err) == 0)
-            rc = 1;
+    if (rc == 0) {
+        rc = gguf_image_open(&source, head.data, size, out->name, err) == 0 &&
+             out->read_texts(out->arg, &source, &texts, err) == 0;
+        if (rc == 0)
+            say_unreadable(out, err);
     }
     weight_source_close(&source);
     const char *line = rc == 1 ? first_difference(buf_text(&texts.config), out->plan->config) : NULL;
