@@ -144,13 +144,13 @@ static inline size_t config_attn_width(const struct config *c)
 struct kv_sizes config_kv_sizes(const struct config *config, size_t layer,
                                 const struct cache_types *types);
 
-/* The shape of the model's KV cache: layers with attention only. */
 /* Indexers' keys are in layers of the cache of their own, behind all others, as keys whose values are a part of them: adds
  * them to a shape, false: there are too many; and the number of such a layer in the cache. */
 bool config_add_indexers(struct kv_shape *shape, const struct config *config,
                          const struct cache_types *types) MUST_USE;
 size_t config_indexer_index(const struct config *config, size_t layer);
 
+/* The shape of the model's KV cache: layers with attention only. */
 struct kv_shape config_kv_shape(const struct config *config, size_t max_rows,
                                 const struct cache_types *types);
 
