@@ -144,6 +144,13 @@ static void advance(struct prefix_chain *chain, const struct hash *key)
     chain->blocks++;
 }
 
+/* True if the block that ends behind `blocks` blocks has a file. Of models without KV entries only some have, which tell
+ * how far a text has been seen. */
+static bool has_file(const struct prefix_store *s, size_t blocks)
+{
+    return s->head.bytes || blocks % KVBLOCK_EMPTY == 0;
+}
+
 bool prefix_store_missing(const struct prefix_store *s, struct prefix_chain chain, size_t from,
                           const uint32_t *token, size_t n, struct hash *key)
 {
@@ -151,7 +158,8 @@ bool prefix_store_missing(const struct prefix_store *s, struct prefix_chain chai
         return false;
     while ((chain.blocks + 1) * TOKENS <= n) {
         *key = next_key(&chain, token);
-        if (chain.blocks >= from && !kvblock_folder_has(s->folder, key, false))
+        if (chain.blocks >= from && has_file(s, chain.blocks + 1) &&
+            !kvblock_folder_has(s->folder, key, false))
             return true;
         advance(&chain, key);
     }
@@ -193,13 +201,14 @@ static int load_entries(struct prefix_store *s, struct session *session, size_t 
     while (s->bound && (chain->blocks + 1) * TOKENS <= n) {
         const size_t begin = chain->blocks * TOKENS, end = size_min(begin + TOKENS, most);
         const size_t have = session_length(session, seq);
+        const bool file = has_file(s, chain->blocks + 1);
         const struct hash key = next_key(chain, token);
         const struct kvblock_head want = head_of(s, &key, token + begin);
-        if (begin >= most || (have >= end && !kvblock_folder_has(s->folder, &key, false)))
+        if (begin >= most || (have >= end && file && !kvblock_folder_has(s->folder, &key, false)))
             break;
         if (have < end) {
             const enum kvblock_found found =
-                kvblock_folder_get(s->folder, &want, chain->blocks, s->block);
+                file ? kvblock_folder_get(s->folder, &want, chain->blocks, s->block) : KVBLOCK_FOUND;
             *dropped += found == KVBLOCK_DAMAGED;
             if (found != KVBLOCK_FOUND)
                 break;
@@ -222,8 +231,8 @@ static struct kvblock_head state_head(const struct prefix_store *s, const struct
     return head;
 }
 
-/* Advances the chain over stored blocks, up to the token `most`. Sets *at to its last position with a state behind the
- * first `have` tokens, and *head to that of the state's file; 0: there is none. */
+/* Advances the chain over stored blocks, up to the token `most`, and its branch to the last one with a file. Sets *at to
+ * its last position with a state behind the first `have` tokens, and *head to that of the state's file; 0: there is none. */
 static void find_state(const struct prefix_store *s, const uint32_t *token, size_t most, size_t have,
                        struct prefix_chain *chain, size_t *at, struct kvblock_head *head)
 {
@@ -231,10 +240,14 @@ static void find_state(const struct prefix_store *s, const uint32_t *token, size
     while ((chain->blocks + 1) * TOKENS <= most) {
         const size_t begin = chain->blocks * TOKENS, end = begin + TOKENS;
         const struct hash key = next_key(chain, token);
-        if (!kvblock_folder_has(s->folder, &key, false))
+        const bool file = has_file(s, chain->blocks + 1),
+                   state = kvblock_folder_has(s->folder, &key, true);
+        if (file && !kvblock_folder_has(s->folder, &key, false))
             break;
         advance(chain, &key);
-        if (!kvblock_folder_has(s->folder, &key, true))
+        if (file || state)
+            chain->branch = size_max(chain->branch, end);
+        if (!state)
             continue;
         if (end <= have)
             chain->state = end;
@@ -257,7 +270,7 @@ static int load_with_state(struct prefix_store *s, struct session *session, size
         find_state(s, token, most, session_length(session, seq), &found, &at, &head);
         chain->key = begin.key;
         chain->blocks = 0;
-        chain->branch = size_max(chain->branch, found.blocks * TOKENS);
+        chain->branch = size_max(chain->branch, found.branch);
         chain->state = found.state;
         if (!at)
             return 0;
@@ -372,12 +385,12 @@ static int read_block(const struct prefix_store *s, struct kv *kv, size_t seq, s
 static bool save_block(struct prefix_store *s, struct kv *kv, size_t seq, const uint32_t *token,
                        size_t index, const struct hash *key, size_t *stored)
 {
-    if (kvblock_folder_has(s->folder, key, false))
+    if (!has_file(s, index + 1) || kvblock_folder_has(s->folder, key, false))
         return true;
     *s->block = head_of(s, key, token + index * TOKENS);
     if (read_block(s, kv, seq, index * TOKENS) < 0 || !kvblock_folder_put(s->folder, s->block, index))
         return false;
-    *stored += TOKENS;
+    *stored += s->head.bytes ? TOKENS : KVBLOCK_EMPTY * TOKENS;
     return true;
 }
 

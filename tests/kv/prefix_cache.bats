@@ -10,7 +10,7 @@ setup_file() {
     ln -s "$gemma"/[!c]* "$sizes"
     jq '.max_position_embeddings = 256' "$gemma/config.json" >"$sizes/config.json"
     bmc-convert "$sizes" -o "$sizes.bmc" >/dev/null || return 1
-    for name in lfm2 qwen35-moe falcon-h1; do # recurrent state
+    for name in lfm2 qwen35-moe falcon-h1 mamba2; do # recurrent state
         jq '.max_position_embeddings = 1024' "$FIXTURES/families/$name/config.json" >"$BATS_FILE_TMPDIR/$name.json"
         mkdir "$BATS_FILE_TMPDIR/$name"
         ln -s "$FIXTURES/families/$name"/[!c]* "$BATS_FILE_TMPDIR/$name"
@@ -139,6 +139,21 @@ found() {
     found 992 --prompt-ids "$(few 1000)" -n 1
     found 496 --prompt-ids "$(few 700) $(few 300 other)" -n 1 # 999 - 512, rounded up to blocks
     assert_equal "$(find cache -name '*.kvstate' | wc -l)" 3  # 496, 992, and 992 of the other
+}
+
+@test "models without KV entries: one block in 16 has a file, states are found at any" {
+    local name=mamba2 cache=cache,states=256
+    found 0 --prompt-ids "$(few 700)" -n 1
+    assert_equal "$(stat_of prefix_cache_stored_tokens) $(blocks cache) $(find cache -name '*.kvstate' | wc -l)" '[512] 2 3' # 256 512 688
+    found 688 --prompt-ids "$(few 700)" -n 1
+    found 512 --prompt-ids "$(few 600) $(few 60 other)" -n 1
+    found 656 --prompt-ids "$(few 600) $(few 60 other) 7 8" -n 1 # the end of the prompt before
+    found 0 --prompt-ids "$(few 200 third)" -n 9
+    found 192 --prompt-ids "$(few 200 third) 1 2" -n 1
+    found 256 --prompt-ids "$(few 300) $(few 30 fourth)" -n 1 --chunk 7
+    # each run drops the first damaged file, and stores it again
+    truncate -s -1 cache/*.kvblock
+    for hits in 0 256 688; do found $hits --prompt-ids "$(few 700)" -n 1; done
 }
 
 @test "every policy and cache type loads what any other stored, with the same bits (random)" {

@@ -9,6 +9,7 @@
 
 enum {
     KVBLOCK_TOKENS = 16,
+    KVBLOCK_EMPTY = 16, /* of blocks without KV entries, every so many have a file */
     KVBLOCK_VERSION = 1,
     /* K and V, or layers, differ in their types or in the sizes of KV heads; older programs wrote 2 and 3 */
     KVBLOCK_VERSION_SIZES = 4,
