@@ -13,11 +13,13 @@ const struct backend *tuned_backend(int choice, const char *precision, const cha
     char cache[4096];
     const char *name = backends[choice]->name;
     if (backends[choice]->only_f32 && precision && strcmp(precision, "f32") != 0) {
-        err_set(err, "--backend %s computes in f32: leave --precision %s out", name, precision);
+        err_code(err, ERR_INVALID, "--backend %s computes in f32: leave --precision %s out", name,
+                 precision);
         return NULL;
     }
     if (tune_on_device(backends[choice]) && attn) {
-        err_set(err, "--attn %s is attention of the CPU: leave --backend %s out", attn, name);
+        err_code(err, ERR_INVALID, "--attn %s is attention of the CPU: leave --backend %s out", attn,
+                 name);
         return NULL;
     }
     return backend_find(backends[choice]->name,

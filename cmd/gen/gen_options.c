@@ -161,7 +161,6 @@ static const struct usage_rule rules[] = {
      "--no-parse-special goes with text, and not with --parse-special"},
     {"chat", EXCLUDES, "prompt-ids", "--chat needs a prompt as text, not --prompt-ids"},
     {JOBS " render-chat list-sessions remove-session verify-receipt", IGNORES, GENERATION, NULL},
-    {"backend=opencl", IGNORES, "isa attn", NULL},
     {"special", EXCLUDES, "ids score embed rerank tokenize render-chat",
      "--special (-sp) goes with generated text and --detokenize: not with --ids, --score, --embed, "
      "--rerank, --tokenize and --render-chat"},
@@ -264,6 +263,7 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     if (o->roofline && o->backend)
         opt_usage_error(program, "--roofline measures the CPU: leave --backend %s out",
                         backends[o->backend]->name);
+    opt_device_check(program, operands, o->backend);
     opt_names_check(program, o->kv, o->attn, o->isa, o->precision);
     if (o->check_hash && (strlen(o->check_hash) != 16 || strspn(o->check_hash, hex_digits) != 16))
         opt_usage_error(program, "--check-hash \"%s\": 16 hexadecimal digits are expected",

@@ -83,8 +83,9 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
     if (!s->cpu.attn || !s->backend)
         return -1;
     if (s->backend->only_f32 && (o->pressure.steps || o->pressure.replay))
-        return err_set(err, "--kv-pressure is for the CPU's cache: leave --backend %s out",
-                       s->backend->name);
+        return err_code(err, ERR_INVALID,
+                        "--kv-pressure is for the CPU's cache: leave --backend %s out",
+                        s->backend->name);
     s->cpu.kernels = gen_kernels(gen, err);
     if (!s->cpu.kernels || gen_precision(gen, s->cpu.kernels, &s->cpu.precision, err) < 0 ||
         open_policy(gen, s, err) < 0)

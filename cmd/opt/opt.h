@@ -177,6 +177,10 @@ const char *opt_find_type(const struct program *program, const char *text);
 void opt_names_check(const struct program *program, const char *kv, const char *attn, const char *isa,
                      const char *precision);
 
+/* Exits with a usage error if the command line chooses kernels of the CPU, but another backend; a default of the configuration
+ * file or the environment may. */
+void opt_device_check(const struct program *program, const struct operands *operands, int backend);
+
 /* Checks that --type (negative: not given) goes with --shape, whose random weights have that type. */
 void opt_type_check(const struct program *program, int type, const char *shape);
 

@@ -193,6 +193,14 @@ __attribute__((noreturn)) static void refuse_name(const struct program *program,
     opt_usage_error(program, "%s", err->text);
 }
 
+void opt_device_check(const struct program *program, const struct operands *operands, int backend)
+{
+    const size_t i = (size_t)(opt_find_exact(program, "isa", strlen("isa"), true) - program->opts);
+    if (backend && operands->given[i] && !operands->configured[i])
+        opt_usage_error(program, "--isa chooses kernels of the CPU: leave --backend %s out",
+                        backends[backend]->name);
+}
+
 void opt_names_check(const struct program *program, const char *kv, const char *attn, const char *isa,
                      const char *precision)
 {

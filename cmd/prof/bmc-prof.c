@@ -75,6 +75,7 @@ static void check_usage(struct prof *prof, const struct operands *operands)
                         "are in memory, and --experts",
                         o->numa ? "--numa" : "--hugepages");
     opt_cores_check(&prof_program, o->cpu_mask, o->cores);
+    opt_device_check(&prof_program, operands, o->backend);
     opt_names_check(&prof_program, NULL, o->attn, o->isa, o->precision);
 }
 

@@ -86,6 +86,7 @@ int main(int argc, char **argv)
         opt_usage_error(&tune_program, "%s copies a model file: give it with -m",
                         o.numa ? "--numa" : "--hugepages");
     opt_cores_check(&tune_program, o.cpu_mask, o.cores);
+    opt_device_check(&tune_program, &operands, o.backend);
     opt_names_check(&tune_program, NULL, o.attn, o.isa, o.precision);
     if (o.shape)
         opt_files_input_shape("--shape", o.shape);

@@ -66,7 +66,7 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 2 '--quiet takes no value' bmc-gen -m "$m" -p x --quiet=yes
     expect_error 2 'unexpected "Once"' bmc-gen -m "$m" Once upon a time
     expect_error 2 '--rerank has no use for --temp, --top-k and --predict: leave them out' bmc-gen -m "$m" --rerank -n 2 --temp 1 --top-k 3
-    expect_error 2 '--backend opencl has no use for --isa: leave it out' bmc-gen -m "$m" -p x --backend opencl --isa ref
+    expect_error 2 '--isa chooses kernels of the CPU: leave --backend opencl out' bmc-gen -m "$m" -p x --backend opencl --isa ref
     expect_error 2 '"siz=4G" is none of size=BYTES and states=TOKENS' bmc-gen -m "$m" -p x --prefix-cache d,siz=4G
     expect_error 2 'a divergence of 0 or more is expected' bmc-gen -m "$m" -p x --cache-kld x
     expect_error 2 'kv-pressure foo: "foo" is no step' "$BMC_BIN/bmc-serve" -m "$m" --kv-pressure foo

@@ -154,9 +154,9 @@ traced() { # PROGRAM ARGUMENT..
     jq -e --arg device "$device" '[.rows[] | .kv_allocations, .kv_copied_bytes, .attn, .isa] == [32, 496 * 1024, "opencl", "opencl", 4, 48 * 1024, "opencl", "opencl"] and .rows[0].cpu == $device' out >/dev/null || fail "$(cat out)"
     bmc-prof bench -m "$model" -p 4 -n 2 -r 1 --warmup 0 --megabytes 1 --backend opencl --format json >out
     jq -e '[.rows[] | .precision, .roof_kind] == ["f32", "read", "f32", "read"] and all(.rows[]; .roof_share > 0)' out >/dev/null || fail "$(cat out)"
-    expect_error 1 '^bmc-tune: --attn fused is attention of the CPU: leave --backend opencl out$' bmc-tune --backend opencl --attn fused --dry-run
+    expect_error 2 '^bmc-tune: --attn fused is attention of the CPU: leave --backend opencl out$' bmc-tune --backend opencl --attn fused --dry-run
     expect_error 2 '^bmc-prof: --backend goes with policies, sweep, latency and bench only' bmc-prof memory --backend opencl
-    expect_error 1 '^bmc-prof: --backend opencl computes in f32: leave --precision bf16 out' bmc-prof bench --backend opencl --precision bf16
+    expect_error 2 '^bmc-prof: --backend opencl computes in f32: leave --precision bf16 out' bmc-prof bench --backend opencl --precision bf16
 }
 
 @test "what the backend opencl lacks is refused by name" {
@@ -166,8 +166,8 @@ traced() { # PROGRAM ARGUMENT..
     gen+=(-m "$ROOT/models.d/grimm.bmc")
     expect_error 1 '^bmc-gen: backend opencl has no KV cache of type q4: use --cache-type f32, bf16, f16, q8 or q8_channel, or --backend cpu$' "${gen[@]}" --cache-type q4
     expect_error 1 "^bmc-gen: dir=\. is for the CPU's cache: heads that are not in the device's memory are in that of the host, so leave it out$" "${gen[@]}" --kv headwise:dir=.
-    expect_error 1 '^bmc-gen: --backend opencl computes in f32: leave --precision bf16 out$' "${gen[@]}" --precision bf16
-    expect_error 1 "^bmc-gen: --kv-pressure is for the CPU's cache: leave --backend opencl out$" bmc-gen -q --backend opencl -m "$ROOT/models.d/grimm.bmc" --jsonl --kv-pressure q8 --memory 1G </dev/null
+    expect_error 2 '^bmc-gen: --backend opencl computes in f32: leave --precision bf16 out$' "${gen[@]}" --precision bf16
+    expect_error 2 "^bmc-gen: --kv-pressure is for the CPU's cache: leave --backend opencl out$" bmc-gen -q --backend opencl -m "$ROOT/models.d/grimm.bmc" --jsonl --kv-pressure q8 --memory 1G </dev/null
 }
 
 @test "on OpenCL, a command that fails ends the run with a sentence, and nothing is written; so does a lack of memory" {
