@@ -108,6 +108,8 @@ complete -c bmc-gen -l cache-type -x -a 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4_
 complete -c bmc-gen -l cache-kld -x -d 'choose types of K and V for each layer that together cost at most a mean KL divergence of X, from what bmc-prof cache-types measured on the model; a file of it may follow, as 0.01:FILE'
 complete -c bmc-gen -l attend -x -a 'padded valid' -d 'KV entries that attention reads: padded (with the padding of the policy) or valid (only those of tokens) (default padded)'
 complete -c bmc-gen -l backend -x -a 'cpu opencl' -d 'what computes forward passes: cpu or opencl, a GPU or another device with an OpenCL driver (default cpu)'
+complete -c bmc-gen -o ngl -l gpu-layers -x -d 'with --backend opencl, how many layers the device computes, the last ones, of which the output layer is one; the CPU computes the others (default: all)'
+complete -c bmc-gen -l fallback -x -a 'none cpu' -d 'with --backend opencl, what computes layers that the device cannot: none (they are refused) or cpu (default none)'
 complete -c bmc-gen -l attn -x -a 'fused blas onednn' -d 'attention backend: fused, blas or onednn (default fused)'
 complete -c bmc-gen -l isa -x -a 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -d 'instruction set: blas, ref, avx2, avxvnni, avx512, vnni, bf16 or amx (default: BMC_ISA, else the last that is no slower on this CPU than those before it)'
 complete -c bmc-gen -l precision -x -a 'f32 bf16 bf16x2 int8' -d 'arithmetic of matrix products: f32 (weights are dequantised), int8 (with quantised weights: activations are quantised), bf16 or bf16x2 (with bf16 weights: activations are rounded to one bf16, or to the sum of two) (default int8 with quantised weights or cache, bf16 with bf16 weights on bf16 and amx, else f32)'

@@ -73,6 +73,8 @@ _bmc_serve()
     --cache-kld) COMPREPLY=() ;;
     --attend) COMPREPLY=($(compgen -W 'padded valid' -- "$cur")) ;;
     --backend) COMPREPLY=($(compgen -W 'cpu opencl' -- "$cur")) ;;
+    --gpu-layers | -ngl) COMPREPLY=() ;;
+    --fallback) COMPREPLY=($(compgen -W 'none cpu' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas onednn' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -- "$cur")) ;;
     --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2 int8' -- "$cur")) ;;
@@ -86,7 +88,7 @@ _bmc_serve()
     --retrieval-heads) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --lora --alias -c --ctx-size --port --socket --listen --api-key-file --max-requests --max-connections --max-tokens --max-body --time-limit --drain -n --predict --lenient --system --chat-template --chat-template-kwargs --parse-special --no-parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice -np --parallel --memory --kv-pressure --kv-pressure-limit --kv-pressure-log --kv-pressure-replay --prefix-cache-mb --prefix-cache --no-spec -q --quiet --kv --context-shift --keep --alloc --cache-type --cache-kld --attend --backend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --retrieval-heads --no-config -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --lora --alias -c --ctx-size --port --socket --listen --api-key-file --max-requests --max-connections --max-tokens --max-body --time-limit --drain -n --predict --lenient --system --chat-template --chat-template-kwargs --parse-special --no-parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice -np --parallel --memory --kv-pressure --kv-pressure-limit --kv-pressure-log --kv-pressure-replay --prefix-cache-mb --prefix-cache --no-spec -q --quiet --kv --context-shift --keep --alloc --cache-type --cache-kld --attend --backend -ngl --gpu-layers --fallback --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --retrieval-heads --no-config -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -35,8 +35,10 @@ struct gen_options {
     struct gen_request request; /* n, ignore_eos, keep_special and logprobs */
     int64_t context;
     size_t batch, chunk, threads, threads_batch;
-    const char *kv; /* NULL: not given */
-    int backend;    /* index in `backends` */
+    const char *kv;    /* NULL: not given */
+    int backend;       /* index in `backends` */
+    size_t gpu_layers; /* SIZE_MAX: not given */
+    int fallback;      /* 1: cpu */
     const char *attn, *isa, *precision, *profile;
     const char *cache_kld;       /* NULL: not given */
     const char *cache_type;      /* NULL: not given */

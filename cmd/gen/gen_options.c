@@ -16,6 +16,7 @@ struct gen_options gen_defaults(void)
         .sampling = sampling_not_given(),
         .mirostat = -1,
         .prefix_cache_mb = SIZE_MAX,
+        .gpu_layers = SIZE_MAX,
         .length_penalty = NAN,
         .early_stopping = -1,
         .format = -1,

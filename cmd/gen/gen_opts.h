@@ -117,6 +117,8 @@
     ROW_CACHE_KLD, \
     ROW_ATTEND, \
     ROW_BACKEND, \
+    ROW_GPU_LAYERS, \
+    ROW_FALLBACK, \
     ROW_ATTN, \
     ROW_ISA, \
     ROW_PRECISION, \

@@ -34,7 +34,7 @@ static size_t default_chunk(const struct gen *gen)
 const struct backend *gen_backend(const struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    return tuned_backend(o->backend, o->precision, o->attn, err);
+    return tuned_backend(o->gpu_layers ? o->backend : 0, o->precision, o->attn, err);
 }
 
 const struct kernels *gen_kernels(struct gen *gen, struct err *err)
@@ -68,6 +68,8 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
     *s = (struct session_options){
         .kv_types = gen->kv_types,
         .backend = gen_backend(gen, err),
+        .gpu_layers = o->gpu_layers == SIZE_MAX ? 0 : o->gpu_layers,
+        .fallback = o->fallback,
         .cpu.attn = attn_find(o->attn, err),
         .memory_bytes = o->memory_bytes,
         .chunk = o->chunk ? o->chunk : default_chunk(gen),
@@ -82,6 +84,9 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
     };
     if (!s->cpu.attn || !s->backend)
         return -1;
+    if (!o->backend && (s->gpu_layers || s->fallback))
+        return err_set(err, "--%s is for a device: add --backend %s, or leave it out",
+                       s->gpu_layers ? "gpu-layers" : "fallback", backends[1]->name);
     if (s->backend->only_f32 && (o->pressure.steps || o->pressure.replay))
         return err_code(err, ERR_INVALID,
                         "--kv-pressure is for the CPU's cache: leave --backend %s out",

@@ -257,6 +257,8 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
                               : gen->chat_temp                        ? "chat"
                                                                       : "default"),
         WORD("backend", o->backend->name),
+        COUNT("device_layers", session_device_layers(gen->session)),
+        COUNT("boundary_bytes", session_pass(gen->session)->boundary_bytes),
         WORD("isa", o->cpu.kernels->isa),
         WORD("isa_from", gen->isa_from),
         WORD("precision", precision_name(o->cpu.precision)),

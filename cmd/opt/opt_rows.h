@@ -35,6 +35,8 @@
 #define ROW_CACHE_KLD TEXT("cache-kld", NULL, "X", cache_kld, "choose types of K and V for each layer that together cost at most a mean KL divergence of X, from what bmc-prof cache-types measured on the model; a file of it may follow, as 0.01:FILE")
 #define ROW_ATTN NAMES("attn", "BACKEND", attn, CHOICES_ATTN, "attention backend: {} (default fused)")
 #define ROW_BACKEND CHOICE("backend", "NAME", backend, CHOICES_BACKEND, "what computes forward passes: {}, a GPU or another device with an OpenCL driver (default cpu)")
+#define ROW_GPU_LAYERS SIZE("gpu-layers", "ngl", gpu_layers, 0, 1 << 20, "with --backend opencl, how many layers the device computes, the last ones, of which the output layer is one; the CPU computes the others (default: all)")
+#define ROW_FALLBACK CHOICE("fallback", "NAME", fallback, "none|cpu", "with --backend opencl, what computes layers that the device cannot: none (they are refused) or cpu (default none)")
 #define ROW_ISA NAMES("isa", "SET", isa, CHOICES_ISA, "instruction set: {} (default: BMC_ISA, else the last that is no slower on this CPU than those before it)")
 #define ROW_PRECISION NAMES("precision", "P", precision, CHOICES_PRECISION, "arithmetic of matrix products: f32 (weights are dequantised), int8 (with quantised weights: activations are quantised), bf16 or bf16x2 (with bf16 weights: activations are rounded to one bf16, or to the sum of two) (default int8 with quantised weights or cache, bf16 with bf16 weights on bf16 and amx, else f32)")
 #define ROW_PROFILE(what) PATH("profile", NULL, "FILE", profile, "tuned profile" what " (default: bmc/profile in $XDG_CONFIG_HOME or ~/.config)")

@@ -5,6 +5,7 @@
 
 struct attn_shape;
 struct kv;
+struct kv_shape;
 struct retrieval_score;
 struct state_replay;
 
@@ -40,6 +41,9 @@ struct backend {
 
     /* Writes the name of the device and its driver, which what was measured on it is kept by. NULL: it is the CPU. */
     void (*describe)(char *text, size_t size);
+
+    /* Fails if it cannot run an operation over a cache of this shape, and says what it lacks. NULL: it runs all. */
+    int (*refuse)(const struct op *op, const struct kv_shape *shape, struct err *err);
 
     int (*open)(struct backend_pass **pass, const struct backend_options *options,
                 struct err *err) MUST_USE;

@@ -81,6 +81,9 @@ struct backend_memory {
     /* Carries out a list of copies, in parallel and in any order. */
     void (*copy)(const struct memory_copy *list, size_t n);
 
+    /* True if the address is in one of its blocks. NULL: it cannot tell. */
+    bool (*owns)(struct device_addr at);
+
     /* Converts rows to types of KV entries, in parallel. False: finite values did not fit a type. */
     bool (*store)(const struct memory_store *list, size_t n);
 

@@ -272,6 +272,7 @@ struct op {
     enum op_kind kind;
     enum forward_phase phase;
     size_t layer; /* of the model */
+    bool on_host; /* of a model that is split: the CPU runs it, not the device */
     struct op_arg in, out;
     size_t width; /* elements of a row, or of each group or head of it */
     union {

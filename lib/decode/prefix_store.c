@@ -70,6 +70,9 @@ static struct hash settings_hash(const struct prefix_store *s, const struct sess
     add_word(&hasher, precision_name(o->cpu.precision));
     if (o->backend->only_f32) /* entries are its own */
         add_word(&hasher, o->backend->name);
+    if (session_on_host(session)) /* of this split */
+        hasher_add(&hasher, session_on_host(session),
+                   session_model(session)->config.layers + SPLIT_PARTS);
     add_word(&hasher, o->cpu.attn->foreign_sums ? o->cpu.attn->name : "");
     hasher_add(&hasher, &s->version, sizeof s->version);
     hasher_add(&hasher, &s->head.dtype, 5 * sizeof s->head.dtype); /* the shape, too */

@@ -2,10 +2,12 @@
 #include "decode/session.h"
 
 #include "base/mem.h"
+#include "backend/split.h"
 #include "base/threads.h"
 #include "format/kvblock/kvblock.h"
 #include "model/model_pages.h"
 #include "model/position.h"
+#include "model/split_layers.h"
 #include "quant/cache_types.h"
 
 struct session {
@@ -20,9 +22,14 @@ struct session {
         struct kvfile_rows rows;
         struct device_addr at;
     } * mapped;
-    bool *foreign;                /* [batch]: session_has_foreign() */
-    struct kv_types *layer_types; /* options.kv_types.layer */
-    size_t *rope_length;          /* [batch]: length that its rotary frequencies are for; 0: any */
+    bool *foreign;                       /* [batch]: session_has_foreign() */
+    struct kv_types *layer_types;        /* options.kv_types.layer */
+    const struct backend_memory *memory; /* the cache's */
+    /* of a model that is split: */
+    bool *on_host; /* [layers + SPLIT_PARTS]; NULL: it is not */
+    size_t device_layers;
+    const struct backend_memory **layer_memory; /* [layers]: kv_spec.layer_memory */
+    size_t *rope_length; /* [batch]: length that its rotary frequencies are for; 0: any */
     /* The batch of the next forward pass. */
     uint32_t *token;          /* [max_rows]: token ids */
     size_t *position;         /* [max_rows]: positions in the sequences */
@@ -50,7 +57,7 @@ static size_t stored_distance(const struct session_options *o, const struct shar
 static struct state_options state_options_of(const struct session_options *o,
                                              const struct shard_shapes *local,
                                              const struct shard_shapes *all,
-                                             const struct shard_shapes *max, bool ranks)
+                                             const struct shard_shapes *max, bool ranks, bool on_host)
 {
     /* replicas do not know a memory limit, and all ranks keep the same states */
     const bool ample = !o->memory_bytes && !ranks;
@@ -66,7 +73,7 @@ static struct state_options state_options_of(const struct session_options *o,
         .kept = o->kept_states,
         .cost = ample ? div_up(state_bytes(&all->state), row_bytes) : 0,
         .recent = o->recent_states,
-        .replay = o->backend->replay,
+        .replay = (on_host ? backends[0] : o->backend)->replay,
         .own = &o->cpu};
 }
 
@@ -89,6 +96,44 @@ static int check_sparse(const struct session *s, struct err *err)
                : 0;
 }
 
+/* Splits the model's layers between the device and the CPU, if that is asked for or needed. */
+static int split_model(struct session *s, const struct kv_shape *shape, struct err *err)
+{
+    const struct model *m = s->model;
+    const struct session_options *o = &s->options;
+    const size_t layers = m->config.layers;
+    s->device_layers = o->backend == backends[0] ? 0 : layers + 1;
+    if (!s->device_layers || (!o->gpu_layers && !o->fallback))
+        return 0;
+    const char *whole = m->ranks   ? "ranks"
+                        : m->store ? "experts that are read from the file"
+                        : m->loras ? "adapters"
+                                   : NULL;
+    if (whole)
+        return err_set(err, "a model with %s is on one backend: leave --gpu-layers and --fallback out",
+                       whole);
+    s->on_host = mem_zalloc(layers + SPLIT_PARTS, sizeof *s->on_host);
+    s->layer_memory = mem_zalloc(layers + 1, sizeof *s->layer_memory);
+    if (!s->on_host || !s->layer_memory)
+        return err_no_memory(err, "%zu layers", layers);
+    const int n = split_layers(s->on_host, m, o->backend, shape,
+                               o->gpu_layers ? o->gpu_layers : SIZE_MAX, o->fallback, err);
+    if (n < 0)
+        return -1;
+    s->device_layers = (size_t)n;
+    if (!memchr(s->on_host, true, layers + SPLIT_PARTS)) {
+        free(s->on_host);
+        s->on_host = NULL;
+        return 0;
+    }
+    s->memory = split_memory(o->backend);
+    for (size_t l = 0; l < layers; l++)
+        if (config_stores_kv(&m->config, 0, layers, l))
+            s->layer_memory[config_kv_index(&m->config, 0, layers, l)] =
+                (s->on_host[l] ? backends[0] : o->backend)->memory;
+    return 0;
+}
+
 /* Opens the KV cache and gives it the layers' sliding windows, outside which it may evict entries.
  * Lowers options.chunk to the cache's limit on tokens per pass, if it has one. */
 static int open_cache(struct session *s, struct err *err)
@@ -98,6 +143,9 @@ static int open_cache(struct session *s, struct err *err)
     const struct shard_shapes local = shard_shapes(s->model, o->context, &o->kv_types),
                               all = shard_shapes_all(s->model, o->context, &o->kv_types),
                               max = shard_shapes_max(s->model, o->context, &o->kv_types);
+    s->memory = o->backend->memory;
+    if (split_model(s, &local.kv, err) < 0)
+        return -1;
     const size_t layers = c->layers, first = s->model->pipeline_parallel ? s->model->first_layer : 0,
                  own_layers = s->model->pipeline_parallel ? s->model->n_layers : layers;
     /* of this rank's cache, which may have one unused layer; then those of all layers */
@@ -118,11 +166,12 @@ static int open_cache(struct session *s, struct err *err)
     }
     struct kv_spec spec = o->kv;
     spec.windows = windows;
-    spec.memory = o->backend->memory;
+    spec.memory = s->memory;
+    spec.layer_memory = s->on_host ? s->layer_memory : NULL;
     if (s->model->ranks) /* all ranks derive the same limits for their caches */
         spec.shards = (struct kv_shards){&max.kv, all_windows, n};
     s->options.stored_every = stored_distance(o, &all);
-    spec.state = state_options_of(o, &local, &all, &max, s->model->ranks);
+    spec.state = state_options_of(o, &local, &all, &max, s->model->ranks, s->on_host != NULL);
     const int rc = kv_open(&s->kv, &spec, &local.kv, o->batch, err);
     free(windows);
     s->options.kv.scales = NULL; /* borrowed for kv_open() */
@@ -204,8 +253,8 @@ int session_open(struct session **out, const struct model *model, const struct s
     threads_set(options->threads > options->threads_prefill ? options->threads
                                                             : options->threads_prefill);
     if (alloc_batch(s, err) < 0 || open_cache(s, err) < 0 ||
-        forward_open(&s->forward, model, s->options.backend, &s->options.cpu, s->kv, s->max_rows, err) <
-            0) {
+        forward_open(&s->forward, model, s->options.backend, &s->options.cpu, s->kv, s->on_host,
+                     s->max_rows, err) < 0) {
         session_close(s);
         *out = NULL;
         return -1;
@@ -220,7 +269,7 @@ int session_open(struct session **out, const struct model *model, const struct s
 static void unmap(const struct session *s, struct held_mapping *held)
 {
     if (!addr_is_null(held->at))
-        s->options.backend->memory->disown(held->at, held->rows.bytes);
+        s->memory->disown(held->at, held->rows.bytes);
     held->at = (struct device_addr){0};
     kvfile_unmap_rows(&held->rows);
 }
@@ -241,6 +290,8 @@ void session_close(struct session *s)
     free(s->position);
     free(s->query);
     free(s->layer_types);
+    free(s->on_host);
+    free(s->layer_memory);
     free(s);
 }
 
@@ -258,6 +309,9 @@ bool session_same_entries(const struct session *s, size_t a, size_t b)
 {
     return forward_same_rope(&s->forward, a, b) && lora_same_use(&s->forward.lora, a, b);
 }
+
+size_t session_device_layers(const struct session *s) { return s->device_layers; }
+const bool *session_on_host(const struct session *s) { return s->on_host; }
 
 double session_wait_ms(const struct session *s) { return forward_waited_ms(&s->forward); }
 

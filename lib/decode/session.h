@@ -19,15 +19,19 @@ struct session_options {
     struct kv_spec kv;
     struct cache_types kv_types;   /* copied by session_open() */
     const struct backend *backend; /* what runs forward passes; NULL: the first of `backends` */
-    struct cpu_options cpu;        /* own options of the CPU's backend */
-    size_t context;                /* N: context length of each sequence, in tokens */
-    size_t batch;                  /* B: number of sequences */
-    size_t chunk;                  /* maximum tokens in a prefill pass */
-    size_t rows;                   /* maximum tokens in other passes; raised to `batch` if lower */
-    size_t memory_bytes; /* limit on the cache's memory, enforced by admission control; 0: none */
-    bool split;          /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
-    bool recompute;      /* context shift with recomputation when the context is full */
-    size_t keep;         /* tokens at the beginning that a context shift keeps, at least */
+    /* Layers that a device computes, the last ones, of which the output layer is one; 0: all. The CPU computes the others and,
+     * with `fallback`, those that the device cannot (split_layers()). */
+    size_t gpu_layers;
+    bool fallback;
+    struct cpu_options cpu; /* own options of the CPU's backend */
+    size_t context;         /* N: context length of each sequence, in tokens */
+    size_t batch;           /* B: number of sequences */
+    size_t chunk;           /* maximum tokens in a prefill pass */
+    size_t rows;            /* maximum tokens in other passes; raised to `batch` if lower */
+    size_t memory_bytes;    /* limit on the cache's memory, enforced by admission control; 0: none */
+    bool split;             /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
+    bool recompute;         /* context shift with recomputation when the context is full */
+    size_t keep;            /* tokens at the beginning that a context shift keeps, at least */
     int threads, threads_prefill;
     struct leader *leader; /* command stream, on rank 0 of a parallel model; else NULL */
     /* Of models with recurrent state: states kept for prefix caching, at regular positions; and passes
@@ -69,6 +73,11 @@ size_t session_max_tokens(const struct session *session);
  * needs the same adapters and equal rotary frequencies: these may depend on the length given to
  * session_begin(). */
 bool session_same_entries(const struct session *session, size_t a, size_t b);
+
+/* Layers that a device computes, and the output layer; and which parts the CPU computes of a model that is split, [layers +
+ * SPLIT_PARTS], or NULL. */
+size_t session_device_layers(const struct session *session);
+const bool *session_on_host(const struct session *session);
 
 /* Time that this rank has waited for other ranks, in ms. */
 double session_wait_ms(const struct session *session);

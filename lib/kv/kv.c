@@ -217,6 +217,10 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
             return -1;
     if (spec->lockstep && !spec->policy->lockstep)
         return err_set(err, "cache policy %s cannot grow in lockstep", spec->policy->name);
+    if (spec->layer_memory && !spec->policy->by_layer)
+        return err_set(
+            err, "layers on two backends need a cache whose layers are apart: use --kv bmc, upfront "
+                 "or iterative");
     if (spec->offload.streaming && !spec->policy->prefetch)
         return err_set(err, "cache policy %s cannot drop entries of streaming heads: use headwise",
                        spec->policy->name);

@@ -184,9 +184,11 @@ struct kv_shards {
 struct kv_spec {
     const struct kv_policy *policy;
     const struct backend_memory *memory; /* where the cache is */
-    size_t T, r;                         /* growth events; rows added by each; 0: not given */
-    bool tuned;                          /* T=tuned was given */
-    size_t window;                       /* S, the window of a rolling cache; 0: N */
+    /* [layers]: where entries of a layer are allocated, all within `memory`; NULL: there. Borrowed until kv_close(). */
+    const struct backend_memory *const *layer_memory;
+    size_t T, r;           /* growth events; rows added by each; 0: not given */
+    bool tuned;            /* T=tuned was given */
+    size_t window;         /* S, the window of a rolling cache; 0: N */
     size_t sinks;          /* of the S positions, attention sinks at the beginning that are kept */
     double slack;          /* spare rows of a rolling cache, as a multiple of the window */
     const size_t *windows; /* [layers] sliding windows, 0: none; or NULL; for kv_open() only */

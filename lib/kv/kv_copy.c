@@ -12,7 +12,7 @@ static bool has_types(const struct kv *kv, const struct kv_layer_rows *layer)
 
 bool kv_attaches(const struct kv *kv, const struct kv_layer_rows *layer)
 {
-    return kv->policy->attach && !kv->spec.lockstep && has_types(kv, layer);
+    return kv->policy->attach && !kv->spec.lockstep && !kv->spec.layer_memory && has_types(kv, layer);
 }
 
 /* Appends rows [first, first + rows) of the caller's memory: copies of those of the cache's types, so that none is

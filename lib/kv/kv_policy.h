@@ -53,6 +53,7 @@ struct kv_policy {
     enum kv_attend attend; /* under --attend padded */
     bool lockstep;         /* supports kv_spec.lockstep */
     bool shares_prefix;    /* forked sequences share the memory of their common prefix */
+    bool by_layer;         /* each layer has blocks of its own, which can be in a memory of its own */
     bool rolling;          /* drops its oldest rows, see kv->setup.window: never full */
 
     /* Called by kv_open(); kv->spec, kv->setup and kv->attend are set. Allocates kv->store. A

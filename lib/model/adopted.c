@@ -19,7 +19,7 @@ int adopt_weights(struct adopted *o, const void *weights, size_t bytes, struct d
     *at = o->memory->adopt(weights, bytes);
     if (addr_is_null(*at))
         return err_no_memory(err, "%zu bytes of weights on the backend %s", bytes, o->memory->name);
-    o->block[o->n++] = (struct adopted_block){*at, bytes};
+    o->block[o->n++] = (struct adopted_block){o->memory, *at, bytes};
     return 0;
 }
 
@@ -40,7 +40,7 @@ int adopt_matrix(struct adopted *o, const struct mat *mat, struct op_matrix *to,
 void adopted_release(struct adopted *o)
 {
     for (size_t i = 0; i < o->n; i++)
-        o->memory->disown(o->block[i].at, o->block[i].bytes);
+        o->block[i].memory->disown(o->block[i].at, o->block[i].bytes);
     free(o->block);
     *o = (struct adopted){0};
 }

@@ -5,10 +5,12 @@
 #include "backend/op.h"
 #include "base/err.h"
 
-/* Blocks of a backend's memory, to be given back. */
+/* Blocks of backends' memory, to be given back. */
 struct adopted {
-    const struct backend_memory *memory; /* NULL: lists that nothing runs have addresses of nothing */
+    const struct backend_memory
+        *memory; /* of the next; NULL: lists that nothing runs have addresses of nothing */
     struct adopted_block {
+        const struct backend_memory *memory;
         struct device_addr at;
         size_t bytes;
     } * block;

@@ -19,6 +19,58 @@ struct list_walk {
     size_t layers_done;
 };
 
+/* ---- the sides of a split model ---- */
+
+void forward_swap(struct forward *f)
+{
+    struct forward_side other = {f->backend, f->pass, f->arena, {{0}}};
+    memcpy(other.buffer, f->buffer, sizeof other.buffer);
+    f->backend = f->other.backend;
+    f->pass = f->other.pass;
+    f->arena = f->other.arena;
+    memcpy(f->buffer, f->other.buffer, sizeof other.buffer);
+    f->other = other;
+    f->host_runs = !f->host_runs;
+    if (!f->backend)
+        return;
+    f->observer.memory = f->backend->memory;
+    f->experts.backend = f->backend;
+    f->experts.pass = f->pass;
+}
+
+/* Has the backend of an operation take over, with the buffers that outlive a layer, of the first `rows` rows. */
+static void enter_side(struct forward *f, bool host, size_t rows)
+{
+    static const enum buffer kept[] = {BUFFER_X, BUFFER_LAYER_INPUTS};
+    if (!f->on_host || f->host_runs == host)
+        return;
+    forward_swap(f);
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+        const size_t bytes = rows * f->list.width[kept[i]] * sizeof *f->passed;
+        if (!bytes)
+            continue;
+        f->other.backend->memory->read(f->passed, f->other.buffer[kept[i]], bytes);
+        f->backend->memory->write(f->buffer[kept[i]], f->passed, bytes);
+        f->boundary_bytes += bytes;
+    }
+}
+
+static int begin_pass(struct forward *f, const struct op_step *step, struct err *err)
+{
+    enter_side(f, f->on_host && f->on_host[f->model->config.layers + SPLIT_EMBED], 0);
+    f->last_rows = step->rows;
+    return f->backend->begin(f->pass, step, err) < 0 ||
+                   (f->on_host && f->other.backend->begin(f->other.pass, step, err) < 0)
+               ? -1
+               : 0;
+}
+
+static double convert_ms(const struct forward *f)
+{
+    return f->backend->convert_ms(f->pass) +
+           (f->on_host ? f->other.backend->convert_ms(f->other.pass) : 0);
+}
+
 /* ---- what passes do, and its times ---- */
 
 static void lap_begin(const struct forward *f)
@@ -28,7 +80,7 @@ static void lap_begin(const struct forward *f)
     struct pass_times *times = &f->work->times;
     times->lap_ms = clock_ms();
     times->wait_ms -= threads_waited_ms();
-    times->convert_ms -= f->backend->convert_ms(f->pass);
+    times->convert_ms -= convert_ms(f);
 }
 
 /* Adds the time since the previous call to that of `phase`. */
@@ -46,7 +98,7 @@ static void lap_end(const struct forward *f)
     if (!f->work)
         return;
     f->work->times.wait_ms += threads_waited_ms();
-    f->work->times.convert_ms += f->backend->convert_ms(f->pass);
+    f->work->times.convert_ms += convert_ms(f);
 }
 
 static void count_step(const struct forward *f, const struct step *step, size_t expert_runs)
@@ -74,6 +126,9 @@ int forward_tap(struct forward *f, const size_t *layer, size_t n, struct err *er
 {
     const size_t bytes = n * f->model->config.hidden * f->max_rows * sizeof(float);
     forward_tap_close(f, &f->tap);
+    if (f->on_host)
+        return err_set(err, "hidden states are read from models that are on one backend: leave "
+                            "--gpu-layers and --fallback out");
     f->tap.state = f->backend->memory->alloc(VM_MALLOC, bytes);
     if (addr_is_null(f->tap.state))
         return err_no_memory(err, "%zu hidden states of %zu tokens", n, f->max_rows);
@@ -129,6 +184,7 @@ static int run_op(const struct list_walk *walk, const struct op *op, struct row_
                   struct err *err)
 {
     struct forward *f = walk->f;
+    enter_side(f, op->on_host, rows.first + rows.n);
     switch (op->kind) {
     case OP_EXPERTS: return experts_run(&f->experts, op, walk->step, rows, err);
     case OP_GATHER:
@@ -277,7 +333,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     set_positions(f, step, &at);
     for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
         lora_add_rows(&f->lora, &at, q->seq, (struct row_range){q->first, q->rows});
-    if (f->backend->begin(f->pass, &at, err) < 0)
+    if (begin_pass(f, &at, err) < 0)
         return -1;
     /* every rank computes the inputs of its layers from embeddings, which x then replaces */
     if (((pipeline_is_first(&f->pipeline) || f->model->config.layer_input.width) &&
@@ -299,6 +355,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
 static int make_logits(struct forward *f, struct op_range head, size_t width, const size_t *row,
                        size_t n, float *logits, struct err *err)
 {
+    enter_side(f, f->on_host && f->on_host[f->model->config.layers + SPLIT_HEAD], f->last_rows);
     const struct backend_memory *memory = f->backend->memory;
     const size_t bytes = n * width * sizeof *logits;
     const struct op_step step = {.buffer = f->buffer, .rows = n, .picked = row};
@@ -319,7 +376,7 @@ static int make_logits(struct forward *f, struct op_range head, size_t width, co
         memory->read(logits, to, bytes);
         memory->free(VM_MALLOC, to, bytes);
     }
-    return rc < 0 ? -1 : memory_failed(memory, err);
+    return rc < 0 ? -1 : memory_failed(f->device->memory, err);
 }
 
 size_t forward_submit(struct forward *f) { return f->pipeline.n_requests++; }
@@ -368,6 +425,7 @@ int forward_token_logits(struct forward *f, size_t row, const uint32_t *token, s
 
 int forward_pooled(struct forward *f, const float *x, float *y, struct err *err)
 {
+    enter_side(f, f->on_host && f->on_host[f->model->config.layers + SPLIT_HEAD], 0);
     const struct backend_memory *memory = f->backend->memory;
     const struct config *c = &f->model->config;
     const struct op_range *range = &f->list.pooled;

@@ -31,15 +31,28 @@ struct hidden_tap {
 /* In hidden_tap.layer: the output of the final norm, or of the last layer if there is none. */
 #define HIDDEN_FINAL SIZE_MAX
 
+/* What a backend has of a forward pass: buffers, of which one backend at a time has the contents. */
+struct forward_side {
+    const struct backend *backend; /* NULL: the model is not split */
+    struct backend_pass *pass;
+    struct device_addr arena, buffer[BUFFER_ARENA];
+};
+
 struct forward {
     const struct model *model;
-    const struct backend *backend;
+    const struct backend *backend; /* of the operation that runs; of a split model it changes */
     struct backend_pass *pass;
     struct kv *kv;
     struct op_list list;
     struct device_addr arena;
     size_t arena_bytes;
     struct device_addr buffer[BUFFERS];
+    const struct backend *device; /* `backend` at first */
+    struct forward_side other;    /* of the backend that `backend` is not */
+    const bool *on_host;          /* [layers + SPLIT_PARTS]; NULL: the model is not split */
+    bool host_runs;               /* `backend` is the CPU's, `other` the device's */
+    size_t last_rows;             /* of the last step */
+    uint64_t boundary_bytes;      /* hidden states copied from one to the other */
     struct experts experts;
     struct shard shard;
     struct pipeline pipeline;
@@ -69,12 +82,19 @@ struct forward {
     size_t first_output; /* of the next step: the last layer's output is needed from this row on */
 };
 
+/* Parts of a split model: its layers, then what follows them, and what precedes them. */
+enum { SPLIT_HEAD, SPLIT_EMBED, SPLIT_PARTS };
+
 /* Makes the list of operations, whose weights become memory of the backend, and allocates buffers for forward passes of
  * up to `max_rows` rows. `own` has the backend's own options. `model` and `kv`, whose memory is the backend's, are
- * borrowed. */
+ * borrowed, and so is `on_host`: the parts of a split model that the CPU computes; NULL: none. */
 int forward_open(struct forward *forward, const struct model *model, const struct backend *backend,
-                 const void *own, struct kv *kv, size_t max_rows, struct err *err) MUST_USE;
+                 const void *own, struct kv *kv, const bool *on_host, size_t max_rows,
+                 struct err *err) MUST_USE;
 void forward_close(struct forward *forward);
+
+/* Exchanges the sides of a split model, without what their buffers hold. */
+void forward_swap(struct forward *forward);
 
 /* The list of a model's operations, for walks that add up what passes do: there are no cache and no buffers, and weights
  * need no data. */

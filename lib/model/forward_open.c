@@ -69,9 +69,12 @@ static int make_list(struct forward *f, struct err *err)
                         .err = err};
     if (f->kv)
         b.setup = *kv_setup(f->kv);
+    const size_t layers = f->model->config.layers;
+    begin_part(&b, layers + SPLIT_EMBED);
     f->list.embed = list_range(&b, target_embedding);
     f->list.draft_own = list_range(&b, own_embedding);
     f->list.layers = list_range(&b, layer_operations);
+    begin_part(&b, layers + SPLIT_HEAD);
     f->list.head = list_range(&b, head_operations);
     f->list.token_head = list_range(&b, token_head_operations);
     f->list.final_norm = list_range(&b, final_norm);
@@ -175,9 +178,22 @@ static void measure_products(const struct op_list *list, struct backend_options 
     }
 }
 
+/* The operations that the side runs which is open now. */
+static size_t own_ops(const struct forward *f, struct op *own)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->list.n; i++)
+        if (f->list.op[i].on_host == f->host_runs)
+            own[n++] = f->list.op[i];
+    return n;
+}
+
 static int open_backend(struct forward *f, const void *own, struct err *err)
 {
     const struct config *c = &f->model->config;
+    AUTO(free_auto) struct op *op = mem_alloc(size_max(f->list.n, 1), sizeof *op);
+    if (!op)
+        return err_no_memory(err, "%zu operations", f->list.n);
     struct backend_options options = {.kv = f->kv,
                                       .max_rows = f->max_rows,
                                       .max_pairs = f->max_rows * c->moe->used,
@@ -186,10 +202,29 @@ static int open_backend(struct forward *f, const void *own, struct err *err)
                                       .shape = f->attn,
                                       .n_shapes = f->n_attn,
                                       .own = own,
-                                      .op = f->list.op,
-                                      .n_ops = f->list.n};
+                                      .op = op,
+                                      .n_ops = own_ops(f, op)};
     measure_products(&f->list, &options);
     return f->backend->open(&f->pass, &options, err);
+}
+
+/* Buffers and backend of both sides of a split model, or of the only one. Buffers that are copied between them pass through
+ * memory of the process. */
+static int open_sides(struct forward *f, const void *own, struct err *err)
+{
+    if (!f->on_host)
+        return open_arena(f, err) < 0 ? -1 : open_backend(f, own, err);
+    const size_t width =
+        size_max(f->list.width[BUFFER_X], f->list.width[BUFFER_LAYER_INPUTS]) * sizeof *f->passed;
+    if (!(f->passed = mem_alloc(f->max_rows, width)))
+        return err_no_memory(err, "the hidden states of %zu tokens", f->max_rows);
+    f->other.backend = backends[0];
+    for (size_t i = 0; i < 2; i++) {
+        if (open_arena(f, err) < 0 || open_backend(f, own, err) < 0)
+            return -1;
+        forward_swap(f);
+    }
+    return 0;
 }
 
 /* ---- positions ---- */
@@ -230,11 +265,13 @@ bool forward_same_rope(const struct forward *f, size_t a, size_t b)
 /* ---- all of it ---- */
 
 int forward_open(struct forward *f, const struct model *model, const struct backend *backend,
-                 const void *own, struct kv *kv, size_t max_rows, struct err *err)
+                 const void *own, struct kv *kv, const bool *on_host, size_t max_rows, struct err *err)
 {
     *f = (struct forward){.model = model,
                           .observer.memory = backend->memory,
                           .backend = backend,
+                          .device = backend,
+                          .on_host = on_host,
                           .kv = kv,
                           .max_rows = max_rows,
                           .adopted.memory = backend->memory};
@@ -243,7 +280,7 @@ int forward_open(struct forward *f, const struct model *model, const struct back
     if (shard_open(&f->shard, model, max_rows, f->backend->memory, f->buffer, err) < 0 ||
         open_positions(f, err) < 0 || forward_relay_open(f, err) < 0 ||
         lora_uses_open(&f->lora, model->loras, kv_setup(kv)->n_seqs, &f->adopted, err) < 0 ||
-        make_list(f, err) < 0 || open_arena(f, err) < 0 || open_backend(f, own, err) < 0)
+        make_list(f, err) < 0 || open_sides(f, own, err) < 0)
         goto fail;
     f->counts = op_list_counts(&f->list, model, &kv_setup(kv)->shape, &kv_setup(kv)->state);
     if (f->pipeline.ranks &&
@@ -275,9 +312,12 @@ void forward_close(struct forward *f)
     if (!f->backend) /* never opened */
         return;
     experts_close(&f->experts);
-    f->backend->close(f->pass);
     forward_tap_close(f, &f->tap);
-    f->backend->memory->free(VM_MALLOC, f->arena, f->arena_bytes);
+    for (size_t i = 0; i < 2 && f->backend; i++) {
+        f->backend->close(f->pass);
+        f->backend->memory->free(VM_MALLOC, f->arena, f->arena_bytes);
+        forward_swap(f);
+    }
     adopted_release(&f->adopted);
     observer_release(&f->observer);
     lora_uses_close(&f->lora);

@@ -64,8 +64,17 @@ static bool grow(struct builder *b, void *array_ptr, size_t *cap, size_t used, s
     return !b->failed;
 }
 
+void begin_part(struct builder *b, size_t part)
+{
+    const struct forward *f = b->f;
+    b->on_host = f->on_host && f->on_host[part];
+    if (f->backend)
+        b->f->adopted.memory = (b->on_host ? backends[0] : f->device)->memory;
+}
+
 void begin_layer(struct builder *b, size_t layer)
 {
+    begin_part(b, layer);
     b->layer = layer;
     b->plan = &b->c->plan[layer];
     b->w = &b->weights->layer[layer];
@@ -91,8 +100,13 @@ struct op *append_op(struct builder *b, enum op_kind kind, struct op_arg in, str
     struct op_list *list = b->list;
     struct op *op =
         grow(b, &list->op, &list->cap, list->n, sizeof *list->op) ? &list->op[list->n++] : &b->unused;
-    *op = (struct op){
-        .kind = kind, .phase = b->phase, .layer = b->layer, .in = in, .out = out, .width = width};
+    *op = (struct op){.kind = kind,
+                      .phase = b->phase,
+                      .layer = b->layer,
+                      .on_host = b->on_host,
+                      .in = in,
+                      .out = out,
+                      .width = width};
     return op;
 }
 

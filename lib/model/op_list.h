@@ -11,6 +11,7 @@ struct builder {
     const struct weights *weights;
     struct kv_setup setup;    /* of the cache */
     enum forward_phase phase; /* of the operations that follow */
+    bool on_host;             /* who runs them, of a model that is split */
     /* the layer whose operations follow */
     size_t layer;
     const struct layer_plan *plan;
@@ -32,6 +33,9 @@ struct op_weight weight_of(struct builder *b, const struct linear *w);
 struct op_weight expert_weight_of(struct builder *b, const struct linear *w, size_t outputs);
 
 /* ---- operations ---- */
+
+/* Those of a part of a split model follow, split_part: a layer, or what comes before or behind. */
+void begin_part(struct builder *b, size_t part);
 
 /* Begins the operations of a layer; its sizes count from here on. */
 void begin_layer(struct builder *b, size_t layer);

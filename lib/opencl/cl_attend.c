@@ -15,15 +15,9 @@ static size_t value_dim(const struct attn_shape *shape)
 
 static int open_types(struct cl_pass *pass, const struct kv_sizes *sizes, struct err *err)
 {
-    enum { MOST_DIM = 512 };
     const int k = cl_type_of(sizes->type[KV_K]), v = cl_type_of(sizes->type[KV_V]);
     char options[128];
-    if (sizes->head_dim > MOST_DIM)
-        return err_set(
-            err,
-            "backend opencl has heads of at most %d elements, this model's have %zu: use --backend cpu",
-            MOST_DIM, sizes->head_dim);
-    snprintf(options, sizeof options, "-DK_TYPE=%d -DV_TYPE=%d -DMOST_DIM=%d", k, v, MOST_DIM);
+    snprintf(options, sizeof options, "-DK_TYPE=%d -DV_TYPE=%d -DMOST_DIM=%d", k, v, CL_MOST_DIM);
     return cl_kernel_open(&pass->attend[k][v], "attend.cl", "attend_block", options, err) < 0 ||
                    cl_kernel_open(&pass->merge[v], "attend.cl", "merge_blocks", options, err) < 0
                ? -1
@@ -71,8 +65,8 @@ int cl_attend_open(struct cl_pass *pass, const struct backend_options *o, struct
     const struct kv_shape *shape = &kv_setup(o->kv)->shape;
     if (open_shapes(pass, o, err) < 0)
         return -1;
-    for (size_t i = 0; i < shape->n_sizes; i++)
-        if (open_types(pass, &shape->sizes[i], err) < 0)
+    for (const struct op *op = o->op; op < o->op + o->n_ops; op++)
+        if (op->kind == OP_ATTEND && open_types(pass, kv_sizes_of(shape, op->attend.layer), err) < 0)
             return -1;
     pass->partial_bytes = partial_bytes(pass);
     if (!(pass->partial = cl_alloc(pass->partial_bytes)))

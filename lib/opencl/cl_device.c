@@ -115,14 +115,14 @@ static const char *status_text(int32_t status)
     }
 }
 
-/* Keeps the failure of a command; the lock is held. */
+/* Keeps the failure of a command, whose code is that of a resource that is gone; the lock is held. */
 static void check(int32_t status, const char *command)
 {
     if (status == 0 || dev.has_failed)
         return;
     dev.has_failed = true;
-    (void)!err_set(&dev.failure, "OpenCL device %s: %s failed with error %d: %s", dev.limits.name,
-                   command, status, status_text(status));
+    (void)!err_code(&dev.failure, ERR_NO_MEMORY, "OpenCL device %s: %s failed with error %d: %s",
+                    dev.limits.name, command, status, status_text(status));
 }
 
 void cl_fail_memory(void)
@@ -193,6 +193,9 @@ static void read_limits(void *device)
     cl.platform_info(platform, CL_PLATFORM_NAME, sizeof name - 1, name, NULL);
     snprintf(dev.platform, sizeof dev.platform, "%s %s", name, version);
     l->memory_bytes = device_number(device, CL_DEVICE_GLOBAL_MEM_SIZE);
+    l->block_bytes = device_number(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    if (!l->block_bytes)
+        l->block_bytes = l->memory_bytes;
     l->local_bytes = device_number(device, CL_DEVICE_LOCAL_MEM_SIZE);
     l->group_items = (size_t)device_number(device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
     l->is_cpu = device_rank(device) == 0;
@@ -282,7 +285,8 @@ cl_address cl_alloc(size_t bytes)
 {
     void *block = NULL;
     pthread_mutex_lock(&dev.lock);
-    if (bytes <= dev.limits.memory_bytes - dev.taken_bytes && grow_blocks())
+    if (bytes <= dev.limits.memory_bytes - dev.taken_bytes && bytes <= dev.limits.block_bytes &&
+        grow_blocks())
         block = cl.svm_alloc(dev.context, CL_MEM_READ_WRITE, size_max(bytes, 1), 0);
     if (block) {
         dev.block[dev.n_blocks] = block;
@@ -300,6 +304,16 @@ static void finish_all(void)
     check(cl.finish(dev.queue), "clFinish");
     if (dev.exchanging)
         check(cl.finish(dev.exchanging), "clFinish");
+}
+
+bool cl_owns(cl_address at)
+{
+    bool owns = false;
+    pthread_mutex_lock(&dev.lock);
+    for (size_t i = 0; i < dev.n_blocks && !owns; i++)
+        owns = at - (cl_address)(uintptr_t)dev.block[i] < size_max(dev.block_bytes[i], 1);
+    pthread_mutex_unlock(&dev.lock);
+    return owns;
 }
 
 /* Commands that use the block may still be in a queue. */
@@ -402,7 +416,7 @@ void cl_wait_event(void **event)
     *event = NULL;
 }
 
-void cl_finish(void)
+static void wait_for_all(void)
 {
     pthread_mutex_lock(&dev.lock);
     check(cl.finish(dev.queue), "clFinish");
@@ -415,7 +429,7 @@ size_t cl_stage_room(size_t bytes)
 {
     if (dev.stage_bytes - dev.staged >= bytes)
         return dev.stage_turns;
-    cl_finish();
+    wait_for_all();
     if (dev.stage_bytes < bytes) {
         cl_free(dev.stage);
         free(dev.staging);

@@ -11,7 +11,7 @@
 
 struct cl_limits {
     char name[128], driver[128];
-    uint64_t memory_bytes;
+    uint64_t memory_bytes, block_bytes; /* in all, and of a block, at most */
     uint64_t local_bytes;
     size_t group_items;
     bool is_cpu; /* its memory and cores are those of the host */
@@ -32,10 +32,13 @@ struct cl_program_counts cl_program_counts(void);
 
 /* ---- memory ---- */
 
-/* A block of the device's memory; 0: none, as all blocks would be larger than the device's memory. Drivers that move memory
+/* A block of the device's memory; 0: none, as it would be larger than the device allows, or all blocks than its memory. Drivers that move memory
  * between device and host might give more. Thread-safe. */
 cl_address cl_alloc(size_t bytes);
 void cl_free(cl_address block);
+
+/* True if the address is in a block. */
+bool cl_owns(cl_address at);
 
 /* Copies between the device's memory and that of the process; waits for commands before it. */
 void cl_read(void *to, cl_address from, size_t bytes);
@@ -63,9 +66,6 @@ void cl_leave(void);
 enum { CL_STAGE_ALIGN = 128 };
 size_t cl_stage_room(size_t bytes);
 cl_address cl_stage(const void *from, size_t bytes);
-
-/* Waits for all commands. */
-void cl_finish(void);
 
 /* ---- kernels ---- */
 

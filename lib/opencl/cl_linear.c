@@ -20,6 +20,16 @@ static size_t slices(void)
     return size_min(MOST, cl_limits()->group_items / PACK_OUT);
 }
 
+int cl_weights_refuse(enum dtype type, struct err *err)
+{
+    return dtype_is_quantized(type) && (quant_has_grid(type) || quant_types[type].ternary)
+               ? err_set(err,
+                         "backend opencl has no products with weights of type %s, unless bmc-convert "
+                         "changes it",
+                         dtype_name(type))
+               : 0;
+}
+
 int cl_weights_open(struct cl_pass *pass, enum dtype type, struct err *err)
 {
     struct cl_weights *w = &pass->weights[type];
@@ -28,12 +38,6 @@ int cl_weights_open(struct cl_pass *pass, enum dtype type, struct err *err)
     char options[512];
     if (w->one)
         return 0;
-    if (dtype_is_quantized(type) && (quant_has_grid(type) || q->ternary))
-        return err_set(err,
-                       "backend opencl has no products with weights of type %s: convert them "
-                       "(bmc-convert), or use "
-                       "--backend cpu",
-                       dtype_name(type));
     snprintf(options, sizeof options,
              "-DELEMENT=%zu -DBF16=%d -DBITS=%u -DZERO=%u -DCODEBOOK=%d -DMAIN=%u -DMIN=%u -DD=%u "
              "-DDMIN=%u -DEVERY_MAIN=%u -DEVERY_MIN=%u -DEVERY_D=%u -DEVERY_DMIN=%u -DOFFSET=%d "

@@ -362,6 +362,8 @@ static void exchange(struct async_ticket *ticket, void *host, struct device_addr
 
 static void wait_exchange(struct async_ticket *ticket) { cl_wait_event(&ticket->copies); }
 
+static bool owns(struct device_addr at) { return cl_owns(at.device_address); }
+
 const struct backend_memory cl_memory = {
     .name = "opencl",
     .alloc = alloc,
@@ -375,6 +377,7 @@ const struct backend_memory cl_memory = {
     .read = read_bytes,
     .write = write_bytes,
     .copy = copy,
+    .owns = owns,
     .store = store,
     .file_read = file_read,
     .file_write = file_write,

@@ -37,7 +37,12 @@ static inline cl_address cl_row(const struct op_step *step, struct op_arg o, siz
     return step->buffer[o.buffer].device_address + (row * o.stride + o.column) * sizeof(float);
 }
 
-/* Compiles the kernels of weights of a type; fails for those that there are none for. */
+enum { CL_MOST_DIM = 512 }; /* most elements of a head */
+
+/* Fails for types of weights that there are no kernels for. */
+int cl_weights_refuse(enum dtype type, struct err *err) MUST_USE;
+
+/* Compiles the kernels of weights of a type. */
 int cl_weights_open(struct cl_pass *pass, enum dtype type, struct err *err) MUST_USE;
 
 typedef int cl_run(struct cl_pass *pass, const struct op *op, const struct op_step *step,

@@ -49,34 +49,72 @@ static const char *lacking(const struct op *op)
     }
 }
 
+static int refuse_cache(const struct kv_sizes *sizes, struct err *err)
+{
+    for (size_t m = 0; m < 2; m++) {
+        const int type = cl_type_of(sizes->type[m]);
+        if (type < 0)
+            return err_set(
+                err,
+                "backend opencl has KV caches of the types f32, bf16, f16, q8 and q8_channel, "
+                "not of %s",
+                cache_type_name(sizes->type[m]));
+        if (type >= CL_Q8 && sizes->head_dim % 4)
+            return err_set(err,
+                           "backend opencl has KV caches of type %s for heads of a multiple of 4 "
+                           "elements, not of %zu",
+                           cache_type_name(sizes->type[m]), sizes->head_dim);
+    }
+    return sizes->head_dim > CL_MOST_DIM
+               ? err_set(err, "backend opencl has heads of at most %d elements, this model's have %zu",
+                         CL_MOST_DIM, sizes->head_dim)
+               : 0;
+}
+
+static int refuse_matrix(const struct op_matrix *m, struct err *err)
+{
+    return m->out ? cl_weights_refuse(m->dtype, err) : 0;
+}
+
+static int refuse_product(const struct op_product *p, struct err *err)
+{
+    return refuse_matrix(&p->w.matrix, err) < 0 ? -1 : refuse_matrix(&p->gate.matrix, err);
+}
+
+static int refuse_weights(const struct op *op, struct err *err)
+{
+    int rc = 0;
+    if (op->kind == OP_FETCH || op->kind == OP_FETCH_ADD)
+        rc = refuse_matrix(&op->fetch.table, err);
+    for (size_t i = 0; op->kind == OP_LINEAR && i < op->linear.n && rc == 0; i++)
+        rc = refuse_product(&op->linear.product[i], err);
+    if (op->kind == OP_EXPERTS)
+        rc = refuse_product(op->experts.up, err) < 0 ? -1 : refuse_product(op->experts.down, err);
+    return rc;
+}
+
+static int refuse_op(const struct op *op, const struct kv_shape *shape, struct err *err)
+{
+    const char *lacks = lacking(op);
+    if (lacks)
+        return err_set(err, "backend opencl lacks %s", lacks);
+    if (op->kind == OP_APPEND || op->kind == OP_ATTEND) {
+        const size_t layer = op->kind == OP_APPEND ? op->append.layer : op->attend.layer;
+        return refuse_cache(kv_sizes_of(shape, layer), err);
+    }
+    return refuse_weights(op, err);
+}
+
 static int check_options(const struct backend_options *o, struct err *err)
 {
     const struct kv_setup *setup = kv_setup(o->kv);
-    const char *lacks = NULL;
-    for (size_t i = 0; i < o->n_ops && !lacks; i++)
-        lacks = lacking(&o->op[i]);
-    for (size_t i = 0; i < setup->shape.n_sizes && !lacks; i++) {
-        const struct kv_sizes *sizes = &setup->shape.sizes[i];
-        for (size_t m = 0; m < 2 && !lacks; m++) {
-            const int type = cl_type_of(sizes->type[m]);
-            if (type < 0)
-                return err_set(err,
-                               "backend opencl has no KV cache of type %s: use --cache-type f32, bf16, "
-                               "f16, q8 or q8_channel, or --backend cpu",
-                               cache_type_name(sizes->type[m]));
-            if (type >= CL_Q8 && sizes->head_dim % 4)
-                return err_set(err,
-                               "backend opencl has no KV cache of type %s for heads of %zu elements, "
-                               "no multiple of 4: "
-                               "use --cache-type f32, bf16 or f16, or --backend cpu",
-                               cache_type_name(sizes->type[m]), sizes->head_dim);
-        }
-    }
-    if (!lacks)
-        lacks = o->max_rank                   ? "LoRA adapters"
-                : kv_has_shared_scales(setup) ? "shared scales of a KV cache"
-                : setup->state.conv           ? "layers with recurrent state"
-                                              : NULL;
+    struct err why;
+    for (size_t i = 0; i < o->n_ops; i++)
+        if (refuse_op(&o->op[i], &setup->shape, &why) < 0)
+            return err_set(err, "%.400s: use --backend cpu, or --fallback cpu", why.text);
+    const char *lacks = o->max_rank                   ? "LoRA adapters"
+                        : kv_has_shared_scales(setup) ? "shared scales of a KV cache"
+                                                      : NULL;
     return lacks ? err_set(err, "backend opencl lacks %s: use --backend cpu", lacks) : 0;
 }
 
@@ -234,6 +272,7 @@ const struct backend opencl_backend = {
     .name = "opencl",
     .memory = &cl_memory,
     .only_f32 = true,
+    .refuse = refuse_op,
     .start = start,
     .describe = describe,
     .open = open_pass,

@@ -85,6 +85,32 @@ traced() { # PROGRAM ARGUMENT..
     assert_equal "$(traced bmc-gen "${beams[@]}" --backend opencl --kv segment | head -n 1)" "$(traced bmc-gen "${beams[@]}" --precision f32 | head -n 1)"
 }
 
+@test "of a model that is split between the device and the CPU the ids are those of the CPU, and logits depend on the split alone" {
+    local gen=(bmc-gen -p "Once upon a time there was a king, and the king had a daughter" -n 6) ids split
+    ids=$(traced "${gen[@]}" --precision f32 | head -n 1)
+    split=$(traced "${gen[@]}" --backend opencl -ngl 3 --save-kv saved)
+    assert_equal "$(head -n 1 <<<"$split")" "$ids"
+    assert_equal "$(jq -c '[.backend, .device_layers, .boundary_bytes > 0]' stats)" '["opencl",3,true]'
+    assert_equal "$(traced "${gen[@]}" --backend opencl -ngl 3 --chunk 3 --kv iterative)" "$split"
+    # entries of a snapshot, from the memory of the process to that of both
+    assert_equal "$(traced bmc-gen --load-kv saved -p " and" -n 4 --backend opencl -ngl 3 | head -n 1)" "$(traced bmc-gen --load-kv saved -p " and" -n 4 --precision f32 | head -n 1)"
+    # what the device lacks, layer by layer
+    gen=(bmc-gen -m "$(converted lfm2)" --prompt-ids 3,5,7,9,11 -n 6)
+    split=$(traced "${gen[@]}" --backend opencl --fallback cpu)
+    assert_equal "$(head -n 1 <<<"$split")" "$(traced "${gen[@]}" --precision f32 | head -n 1)"
+    assert_equal "$(traced "${gen[@]}" --backend opencl --fallback cpu --chunk 2)" "$split"
+    assert_equal "$(jq -c '[.device_layers, .boundary_bytes > 0]' stats)" '[2,true]'
+    # all layers, and none, are no split
+    traced "${gen[@]}" --backend opencl -ngl 0 >/dev/null
+    assert_equal "$(jq -r .backend stats)" cpu
+    gen=(bmc-gen -q -m "$ROOT/models.d/grimm.bmc" -p a -n 1 -ngl 2)
+    expect_error 1 '^bmc-gen: --gpu-layers is for a device: add --backend opencl, or leave it out$' "${gen[@]}"
+    gen+=(--backend opencl)
+    expect_error 1 '^bmc-gen: layers on two backends need a cache whose layers are apart: use --kv bmc, upfront or iterative$' "${gen[@]}" --kv paged
+    expect_error 1 '^bmc-gen: hidden states are read from models that are on one backend: leave --gpu-layers and --fallback out$' bmc-gen -q -m "$ROOT/models.d/grimm.bmc" -p a -ngl 2 --backend opencl --embed
+    expect_error 1 '^bmc-gen: no layer is left to the device: backend opencl lacks latent attention: use --backend cpu$' "${gen[@]}" -m "$(converted deepseek-v2)" --fallback cpu
+}
+
 @test "the measurements of a GPU say that there is none, and run on any device" {
     run sh "$ROOT/tests/bench/opencl.sh"
     assert_success
@@ -161,10 +187,10 @@ traced() { # PROGRAM ARGUMENT..
 
 @test "what the backend opencl lacks is refused by name" {
     local gen=(bmc-gen -q -p a -n 1 --backend opencl)
-    expect_error 1 '^bmc-gen: backend opencl lacks layers with recurrent state: use --backend cpu$' "${gen[@]}" -m "$(converted lfm2)"
-    expect_error 1 '^bmc-gen: backend opencl lacks latent attention: use --backend cpu$' "${gen[@]}" -m "$(converted deepseek-v2)"
+    expect_error 1 '^bmc-gen: backend opencl lacks layers with recurrent state: use --backend cpu, or --fallback cpu$' "${gen[@]}" -m "$(converted lfm2)"
+    expect_error 1 '^bmc-gen: backend opencl lacks latent attention: use --backend cpu, or --fallback cpu$' "${gen[@]}" -m "$(converted deepseek-v2)"
     gen+=(-m "$ROOT/models.d/grimm.bmc")
-    expect_error 1 '^bmc-gen: backend opencl has no KV cache of type q4: use --cache-type f32, bf16, f16, q8 or q8_channel, or --backend cpu$' "${gen[@]}" --cache-type q4
+    expect_error 1 '^bmc-gen: backend opencl has KV caches of the types f32, bf16, f16, q8 and q8_channel, not of q4: use --backend cpu, or --fallback cpu$' "${gen[@]}" --cache-type q4
     expect_error 1 "^bmc-gen: dir=\. is for the CPU's cache: heads that are not in the device's memory are in that of the host, so leave it out$" "${gen[@]}" --kv headwise:dir=.
     expect_error 2 '^bmc-gen: --backend opencl computes in f32: leave --precision bf16 out$' "${gen[@]}" --precision bf16
     expect_error 2 "^bmc-gen: --kv-pressure is for the CPU's cache: leave --backend opencl out$" bmc-gen -q --backend opencl -m "$ROOT/models.d/grimm.bmc" --jsonl --kv-pressure q8 --memory 1G </dev/null
@@ -190,6 +216,20 @@ traced() { # PROGRAM ARGUMENT..
     [[ $stderr == 'bmc-gen: OpenCL device '*' failed with error -5: the device has no memory or other resource left, or was lost' ]]
     gen alloc 80
     [[ $stderr == 'bmc-gen: out of memory for 128 rows of KV cache'* ]]
+}
+
+@test "requests to a server whose device is lost get status 500, and it ends" {
+    [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers' library is the first that is loaded"
+    [ -x "$BMC_BIN/bmc-serve" ] || skip "bmc-serve is not built: libmicrohttpd is missing"
+    LD_PRELOAD="$BMC_BUILD/inject_opencl.so" BMC_FAIL_CALL=launch BMC_FAIL_AT=1 "$BMC_BIN/bmc-serve" -m "$ROOT/models.d/grimm.bmc" --backend opencl --socket socket 2>log &
+    local server=$! ended=0
+    wait_until curl -sf --unix-socket socket http://localhost/health -o /dev/null
+    for _ in 1 2 3; do
+        curl -sS --unix-socket socket http://localhost/v1/completions -d '{"prompt": "a", "max_tokens": 2}' -o answer -w '%{http_code}\n' >>codes
+        jq -e '.error | .type == "server_error" and (.message | startswith("the run ended: OpenCL device"))' answer
+    done
+    wait "$server" || ended=$?
+    assert_equal "$(sort -u codes), $ended" "500, 1"
 }
 
 @test "without a device or a driver, one sentence says so" {

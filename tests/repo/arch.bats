@@ -174,6 +174,13 @@ END
     [ "$slots" -le 13 ]
 }
 
+@test "few lines outside of its folder know of OpenCL, and that backend is small" {
+    known=$(grep -rni opencl lib cmd --include='*.[ch]' --include='*.list' | grep -vc '^lib/opencl/')
+    [ "$known" -ge 3 ]
+    [ "$known" -lt 50 ]
+    [ "$(cat lib/opencl/*.[ch] lib/opencl/*.cl | wc -l)" -le 6000 ]
+}
+
 @test "nothing searches the sentence of an error, which has a code; only err_no_memory() says out of memory" {
     # shellcheck disable=SC2016
     search='print "$ARGV: $&\n" while /\b(str(n?cmp|n?casecmp|casestr|str|chr|rchr|spn|cspn|pbrk)|mem(mem|cmp|chr))\([^;{}()]*\b(err|error|why|failure)[a-z_]*(\.|->)text\b/g'

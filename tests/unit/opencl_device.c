@@ -120,7 +120,10 @@ static void check_offload(const struct model *model, const struct backend *devic
     const size_t ram = offload_floor(session_kv(session), LONG, 64);
     size_t whole, bytes;
     const struct hash want = run_long(session, &whole);
+    const bool all_fit = kv_stats(session_kv(session)).resident_bytes <= ram;
     session_close(session);
+    if (all_fit) /* few heads: the entries behind those that the host has take as much */
+        return;
     char policy[64];
     snprintf(policy, sizeof policy, "headwise:ram=%zu", ram);
     session = open_long(model, device, policy);

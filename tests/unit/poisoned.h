@@ -212,6 +212,11 @@ static void poison_disown(struct device_addr block, size_t bytes)
     pthread_mutex_unlock(&poison.adopting);
 }
 
+static bool poison_owns(struct device_addr at)
+{
+    return (uintptr_t)cpu_at(at) - (uintptr_t)poison.space < POISON_SPACE;
+}
+
 static void poison_read(void *to, struct device_addr from, size_t bytes)
 {
     poison_enter();
@@ -275,6 +280,7 @@ static const struct backend_memory poisoned_memory = {
     .read = poison_read,
     .write = poison_write,
     .copy = poison_copy,
+    .owns = poison_owns,
     .store = poison_store,
     .file_read = poison_file_read,
     .file_write = poison_file_write,

@@ -2,6 +2,9 @@
  * kernels: ids, the bits of all logits and the inputs that an observer gets are equal, in prefill, decoding of two
  * sequences, a token tree of which a part is accepted, a fork, and from a snapshot; also with experts read from the file.
  *
+ * A model whose LM head has weights of its own, and whose layers have no state, is also split: the backend has the last layer
+ * and the head.
+ *
  *   wall MODEL [POLICY..]      checks the policies, bmc by default
  *   wall --touch MODEL         reads an activation as the CPU can: ends with status 1 and a backtrace
  *   wall --touch-weights MODEL reads the weights of a session in the mapped file */
@@ -37,6 +40,15 @@ static void check_policy(const struct model *model, const struct model *stored,
     check(same_trace(&trace[0], &trace[1]), "%s: other ids or logits", policy);
     check(hash_equal(&trace[0].inputs_hash, &trace[1].inputs_hash), "%s: other inputs of products",
           policy);
+    if (strcmp(policy, "bmc") == 0 && !model->config.tied_head &&
+        !config_state_shape(&model->config).conv && !stored) {
+        struct session_options split = options;
+        split.gpu_layers = 2;
+        run_model(&trace[2], model, &split);
+        check(same_trace(&trace[0], &trace[2]) &&
+                  hash_equal(&trace[0].inputs_hash, &trace[2].inputs_hash),
+              "%s: other ids, logits or inputs of a model that is split", policy);
+    }
     if (!stored)
         return;
     run_model(&trace[2], stored, &options);

@@ -14,6 +14,7 @@ struct session_options draft_session_options(const struct session_options *targe
     s.kept_states = 0;
     s.recent_states = max + 2; /* the drafter returns to where the draft was rejected */
     s.leader = NULL;           /* rank 0 runs the whole draft model */
+    s.gpu_layers = 0;          /* they are the target's */
     s.prefix_store = NULL;
     s.stored_every = 0;
     s.kv.scales = NULL; /* they are the target's */

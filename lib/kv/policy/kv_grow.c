@@ -70,6 +70,13 @@ static struct device_addr grow_head(const struct kv *kv, const struct grow_block
     return addr_add(block->data, (member * heads + head - first) * block->rows * h->bytes);
 }
 
+/* Where a matrix is allocated. */
+static const struct backend_memory *memory_of(const struct kv *kv, size_t matrix)
+{
+    return kv->spec.layer_memory ? kv->spec.layer_memory[kv->head[kv->matrix_head[matrix]].layer]
+                                 : kv->memory;
+}
+
 /* Frees the block of a matrix unless it is the caller's memory; returns the bytes freed. */
 static size_t grow_block_free(const struct kv *kv, const struct grow_block *block, size_t matrix)
 {
@@ -123,7 +130,8 @@ static bool begin_matrix(struct kv *kv, size_t seq, size_t rows)
     struct kv_prepare *p = prepare_of(kv, seq);
     const size_t bytes = grow_blocks_bytes(kv, p->matrices, p->matrices + 1, rows);
     const double start = clock_ms();
-    p->fresh = (struct grow_block){kv->memory->alloc(kv->spec.alloc, bytes), rows, false};
+    p->fresh =
+        (struct grow_block){memory_of(kv, p->matrices)->alloc(kv->spec.alloc, bytes), rows, false};
     kv->stats.alloc_ms += clock_ms() - start;
     if (addr_is_null(p->fresh.data))
         return false;
@@ -260,7 +268,8 @@ static void allocate_block(void *arg, size_t b)
 {
     struct growth *g = arg;
     const size_t bytes = grow_blocks_bytes(g->kv, g->first + b, g->first + b + 1, g->rows);
-    g->fresh[b] = (struct grow_block){g->kv->memory->alloc(g->kv->spec.alloc, bytes), g->rows, false};
+    g->fresh[b] = (struct grow_block){memory_of(g->kv, g->first + b)->alloc(g->kv->spec.alloc, bytes),
+                                      g->rows, false};
     if (addr_is_null(g->fresh[b].data))
         atomic_store(&g->failed, true);
 }
@@ -550,7 +559,7 @@ static int attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, 
 }
 
 #define GROWS_BY_COPYING                                                                               \
-    .lockstep = true, .open = open_blocks, .ensure = ensure, .row_at = row_at,                         \
+    .lockstep = true, .by_layer = true, .open = open_blocks, .ensure = ensure, .row_at = row_at,       \
     .append = kv_rows_append, .view = view, .accept = accept, .fork = fork_rows, .shrink = shrink
 
 const struct kv_policy kv_policy_bmc = {
