@@ -1,95 +1,151 @@
 #!/bin/sh
-# The papers' experiments on a GPU, in small form, with the backend opencl: figure 15 and tables VIII and IX of the BMC
-# paper, tables 12 to 14 of the HeadInfer paper (head-wise KV cache against one in memory), batched speculation of the BASS
-# paper. Ends with status 0 and a sentence where no driver is that of a GPU; ANY=1 measures whatever device there is.
+# The papers' experiments on a GPU, in small form, with the backend opencl, within ten minutes: figure 15 and tables VIII and IX
+# of the BMC paper, tables 12 and 13 of the HeadInfer paper (14 is left out), batched speculation of the BASS paper, rates by type of weights,
+# and, where they are given, llama.cpp's own backend on the same GGUF file. Ends with status 0 and a sentence where no
+# driver is that of a GPU; ANY=1 measures whatever device there is, whose times claim nothing then ("form": true).
 #
-#   MODEL    model file (models.d/grimm.bmc)     DRAFT    its draft model (models.d/grimm-draft.bmc)
-#   N        context (1024)                      TOKENS   tokens decoded behind a short prompt (N - 64)
-#   ROUNDS   alternating rounds, medians (3)     SECONDS_IN_ALL   what is left out then is said (540)
+#   OUT      JSON file that is written: the device, and for each section the command and its rows with raw samples
+#            (build/opencl.json)
+#   SHAPE    shape with random weights (tinyllama-1.1b), LAYERS of it (8), TYPES of its weights (bf16 q8_0 q4_0 q4_k q6_k)
+#   MODEL    model with a draft model for speculation (models.d/grimm.bmc), DRAFT (models.d/grimm-draft.bmc)
+#   GGUF     GGUF file that both engines run, and LLAMA_BENCH, llama.cpp's program, built with its backend for the GPU
+#   N        tokens decoded from an empty cache (1024)        DEPTHS   of HeadInfer's tables ("1024 8192 32768")
+#   BATCHES  of table IX and BASS (1,8)                       ROUNDS   alternating rounds (3)
+#   RAM      of headwise (16M)      TUNE   options of bmc-tune (--megabytes 256)
+#   SECONDS_IN_ALL   what is left out then is said (540); a section has SECONDS_EACH (80)
 #
-# Prints Markdown tables. Needs jq, and build/gcc/tests/opencl_device (`make tests`).
+# Needs jq, and build/gcc/tests/opencl_device (`make all tests`).
 set -eu
 export BMC_CONFIG=none
 cd "$(dirname "$0")/../.."
 
-model=${MODEL:-models.d/grimm.bmc} draft=${DRAFT:-models.d/grimm-draft.bmc} n=${N:-1024} rounds=${ROUNDS:-3}
-tokens=${TOKENS:-$((n - 64))}
+out=${OUT:-build/opencl.json} shape=${SHAPE:-tinyllama-1.1b} layers=${LAYERS:-8} rounds=${ROUNDS:-3} n=${N:-1024}
+model=${MODEL:-models.d/grimm.bmc} draft=${DRAFT:-models.d/grimm-draft.bmc} batches=${BATCHES:-1,8}
+all=${SECONDS_IN_ALL:-540} each=${SECONDS_EACH:-80}
 device=$("${BUILD:-build/gcc}/tests/opencl_device" --info) || {
     echo "nothing to measure: $device"
     exit 0
 }
+form=false
 case $device in
 'device of a CPU'*)
     if [ -z "${ANY:-}" ]; then
         echo "nothing to measure: the only OpenCL driver is that of a CPU ($device); ANY=1 measures it"
         exit 0
     fi
+    form=true
     ;;
 esac
 began=$(date +%s)
-stats=$(mktemp) requests=$(mktemp)
-trap 'rm -f "$stats" "$requests"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
+: >"$work/sections"
 
-median() { sort -g | awk '{ x[NR] = $1 } END { if (NR) print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2; else print "failed" }'; }
+seconds() { echo $(($(date +%s) - began)); }
 
-# time_is_left WHAT
-time_is_left() {
-    [ $(($(date +%s) - began)) -lt "${SECONDS_IN_ALL:-540}" ] && return
-    echo "left out, as the time is over: $1"
-    return 1
+# The seconds that a section has: at most SECONDS_EACH, and no more than are left.
+time_of_section() {
+    left=$((all - $(seconds)))
+    [ "$left" -lt "$each" ] || left=$each
+    echo "$left"
 }
 
-# measure FIELDS PROGRAM ARGUMENT..: the sum of fields of --stats.
-measure() {
-    fields=$1
-    shift
-    timeout 300 "$@" -q --temp 0 --ignore-eos --backend opencl --stats "$stats" <"$requests" >/dev/null 2>&1 || return 0
-    jq -r "$fields" "$stats"
+# keep NAME COMMAND ROWS WHY: adds a section; rows are those of a file, WHY says what they lack.
+keep() {
+    jq -nc --arg name "$1" --arg command "$2" --slurpfile rows "$3" --arg why "$4" --argjson at "$(seconds)" \
+        '{section: $name, command: $command, ended_s: $at, rows: $rows} + if $why == "" then {} else {left_out: $why} end' >>"$work/sections"
+    [ -z "$4" ] || echo "$1: $4"
 }
 
-# batch B TOKENS PROGRAM..: B sequences at once.
-batch() {
-    jq -nc --argjson b "$1" --argjson n "$2" 'range($b) | {prompt: "Once upon a time \(.)", n: $n}' >"$requests"
-    b=$1
-    shift 2
-    measure '.prefill_ms + .decode_ms' "$@" -m "$model" -c "$n" --jsonl -np "$b"
-}
-
-run() { measure '.prefill_ms + .decode_ms' bin/bmc-gen -m "$model" -p 'Once upon a time' "$@"; }
-
-# row NAME COMMAND..: the median of ROUNDS runs, as a row.
-row() {
+# section NAME COMMAND..: a command that prints rows, one line of JSON each, within the section's time.
+section() {
     name=$1
     shift
-    time_is_left "$name" || return 0
-    echo "| $name | $(for _ in $(seq "$rounds"); do "$@"; done | median) |"
+    limit=$(time_of_section)
+    if [ "$limit" -le 0 ]; then
+        : >"$work/rows"
+        keep "$name" "$*" "$work/rows" 'left out, as the time is over'
+        return
+    fi
+    why=
+    timeout "$limit" "$@" >"$work/rows" 2>"$work/error" || why="ended with status $? ($(tail -n 1 "$work/error" | cut -c1-200)) within $limit s"
+    jq -c . "$work/rows" >"$work/whole" 2>/dev/null || [ -n "$why" ] || why='printed no rows'
+    keep "$name" "$*" "$work/whole" "$why"
 }
 
-echo "$device; $(bin/bmc-gen --version | head -n 1); $model, N = $n, $tokens tokens, medians of $rounds; ms"
-echo
-echo '| BMC figure 15: T | time |'
-echo '| --- | --- |'
-for t in 1 2 4 8 16 32 64; do row "$t" run -c "$n" -n "$tokens" --kv "bmc:T=$t,grow=now"; done
-echo
-echo '| BMC table IX: policy, batch | time |'
-echo '| --- | --- |'
-for b in 1 4; do
-    for kv in iterative upfront bmc paged:16; do row "$kv, $b" batch "$b" "$((tokens / 4))" bin/bmc-gen --kv "$kv"; done
+prof() {
+    name=$1 job=$2
+    shift 2
+    section "$name" bin/bmc-prof "$job" --backend opencl --shape "$shape" --layers "$layers" -r "$rounds" --warmup 0 --format jsonl "$@"
+}
+
+# alternate NAME: runs the cases on standard input, "CASE: PROGRAM OPTION..", in alternating rounds, with the requests of
+# $work/requests; samples are ms of prefill and decoding.
+alternate() {
+    name=$1
+    limit=$(($(seconds) + $(time_of_section)))
+    why=
+    cat >"$work/cases"
+    : >"$work/samples"
+    for _ in $(seq "$rounds"); do
+        while IFS= read -r line; do
+            rest=$((limit - $(seconds)))
+            if [ "$rest" -le 0 ]; then
+                why='left out in part, as the time is over'
+                break
+            fi
+            rm -f "$work/stats"
+            # shellcheck disable=SC2086 # options
+            timeout "$rest" bin/${line#*: } -m "$model" -q --temp 0 --ignore-eos --backend opencl --stats "$work/stats" <"$work/requests" >/dev/null 2>"$work/error" ||
+                why="${line%%: *}: ended with status $? ($(tail -n 1 "$work/error" | cut -c1-200))"
+            [ ! -s "$work/stats" ] || jq -c --arg case "${line%%: *}" '{case: $case, ms: (.prefill_ms + .decode_ms), stats: .}' "$work/stats" >>"$work/samples"
+        done <"$work/cases"
+    done
+    jq -sc 'group_by(.case)[] | {policy: .[0].case, samples: {total_ms: map(.ms)}, total_ms: (map(.ms) | sort | .[(length - 1) / 2 | floor]), stats: .[-1].stats}' "$work/samples" >"$work/rows"
+    keep "$name" "alternating, -m $model: $(tr '\n' ';' <"$work/cases")" "$work/rows" "$why"
+}
+
+# requests B TOKENS: a batch of B prompts.
+requests() { jq -nc --argjson b "$1" --argjson n "$2" 'range($b) | {prompt: "Once upon a time \(.)", n: $n}' >"$work/requests"; }
+
+echo "$device; $(bin/bmc-gen --version | head -n 1); $shape, $layers layers, N = $n, $rounds rounds"
+prof 'BMC figure 15' bench -p 0 -n "$n" --kv bmc:T=1,bmc:T=4,bmc:T=16,bmc:T=32,bmc:T=64,bmc:T=256
+# shellcheck disable=SC2086 # options
+section 'T by the cost model' bin/bmc-tune --backend opencl --shape "$shape" -N "$n" --state cold -r 3 --seconds 20 ${TUNE:---megabytes 256} --no-batch-knee --dry-run --format jsonl
+prof 'BMC table IX' bench -p 0 -n "$((n / 4))" -np "$batches" --kv iterative,upfront,bmc,paged:16
+: >"$work/requests"
+for t in 1 4 16 64; do
+    echo "T = $t: bmc-spec -p Once -c $n -n $((n / 4)) -md $draft --draft-max 8 --kv bmc:T=$t,grow=now"
+done | alternate 'BMC table VIII'
+for depth in ${DEPTHS:-1024 8192 32768}; do
+    prof "HeadInfer tables 12 and 13, $depth tokens" bench -d "$depth" -p 128 -n 16 --kv "upfront,headwise:ram=${RAM:-16M}"
 done
-echo
-echo '| BMC table VIII: T, with drafts of 8 tokens | time |'
-echo '| --- | --- |'
-speculate() { measure '.prefill_ms + .decode_ms' bin/bmc-spec -m "$model" -md "$draft" -p 'Once upon a time' "$@"; }
-for t in 1 4 16 64; do row "$t" speculate -c "$n" -n "$((tokens / 2))" --draft-max 8 --kv "bmc:T=$t,grow=now"; done
-echo
-echo '| HeadInfer tables 12 to 14: cache | time |'
-echo '| --- | --- |'
-for kv in upfront headwise; do row "$kv" run -c "$n" -n "$((tokens / 4))" --kv "$kv"; done
-echo
-echo '| BASS: sequences, with and without speculation | time |'
-echo '| --- | --- |'
-for b in 1 2 4 8; do
-    row "$b, plain" batch "$b" "$((tokens / 8))" bin/bmc-gen
-    row "$b, speculation" batch "$b" "$((tokens / 8))" bin/bmc-spec -md "$draft"
+# Streaming heads are evicted in the CPU's cache alone, and a device refuses the list.
+: >"$work/rows"
+keep 'HeadInfer table 14' 'bmc-gen --kv headwise --retrieval-heads LIST' "$work/rows" 'left out: a device has no streaming heads'
+for b in $(echo "$batches" | tr , ' '); do
+    requests "$b" "$((n / 8))"
+    alternate "BASS, $b sequences" <<END
+plain: bmc-gen -c $n --jsonl -np $b
+speculation: bmc-spec -c $n --jsonl -np $b -md $draft
+END
 done
+for type in ${TYPES:-bf16 q8_0 q4_0 q4_k q6_k}; do
+    prof "weights of type $type" bench -p 512 -n 64 --type "$type"
+done
+if [ -n "${GGUF:-}" ]; then
+    section 'GGUF file' bin/bmc-prof bench --backend opencl -m "$GGUF" -p 512 -n 64 -r "$rounds" --format jsonl
+    [ -z "${LLAMA_BENCH:-}" ] || section 'GGUF file, llama.cpp' "$LLAMA_BENCH" -m "$GGUF" -p 512 -n 64 -r "$rounds" -ngl 99 -o jsonl
+fi
+
+jq -s --arg device "${device#*: }" --argjson form "$form" --arg date "$(date -u +%Y-%m-%d)" --arg version "$(bin/bmc-gen --version | head -n 1)" \
+    '{device: $device, form: $form, date: $date, version: $version, sections: .}' "$work/sections" >"$work/out"
+mkdir -p "$(dirname "$out")"
+mv "$work/out" "$out"
+# Of a row, what it is of, and its main figures with all samples.
+jq -r '.sections[] | "\n\(.section)" + (if .left_out then " (\(.left_out))" else "" end), (.rows[] |
+    "  " + ([.test, .policy, (if .batch then "batch \(.batch)" else empty end), (if .n_prompt then "\(.n_prompt) + \(.n_gen) tokens" else empty end), (if .T_pow2 then "T \(.T_pow2)" else empty end)] | map(select(. != null)) | join(", ")) +
+    ": " + ([(.samples // (if .avg_ts then {"tok/s": [.avg_ts]} else {} end) | to_entries[] | "\(.key) \(.value | map(. * 100 | round / 100) | join(" "))"), (if .roof_share then "share of the copy rate \(.roof_share * 100 | round / 100)" else empty end)] | join("; ")))' "$out"
+[ "$form" = false ] || echo 'form only: the device is a CPU'
+echo "written to $out"

@@ -66,6 +66,12 @@ form_entries() {
     done | sort -u
 }
 
+@test "what was measured on PoCL's device, a CPU, judges no claim about a GPU" {
+    run awk -F'\t' '$5 ~ /PoCL/ { print $1 " " $2 }' <(judged)
+    assert_output ""
+    [ "$(rows | grep -c PoCL)" -ge 3 ]
+}
+
 @test "rows with simulated acceptance, or whose answers are not a real model's, are form only" {
     cd "$BATS_TEST_TMPDIR" || return 1
     run awk -F'\t' '$4 ~ /(spec_tables|spec_policy|spec_speed|tune_spec|needle)\.sh/ || $5 " " $6 ~ /simulated|random weights|trained (for|to)/ { print $1 " " $2 }' <(judged)
