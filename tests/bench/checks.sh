@@ -1,0 +1,14 @@
+#!/bin/sh
+# CPU seconds (user and system, of all processes) and seconds of each Bats file, most CPU first: what `make check` spends
+# its time on. CPU seconds hold on a busy machine, too.
+#
+#   make all tests && sh tests/bench/checks.sh [FILE.bats ..]
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$root"
+export BMC_BIN="${BMC_BIN:-$root/bin}" BMC_BUILD="${BMC_BUILD:-$root/build/gcc}" BMC_CONFIG=none
+[ $# -gt 0 ] || set -- tests/*/*.bats
+for file; do
+    bash -c 'TIMEFORMAT="%U %S %R"; { time bats "$1" >/dev/null 2>&1; } || echo failed >&2' - "$file" 2>&1 | tr '\n' ' ' |
+        awk -v file="$file" '{ printf "%8.1f %8.1f  %s%s\n", $1 + $2, $3, file, (NF > 3 ? " (failed)" : "") }'
+done | sort -rn | awk 'BEGIN { print "     CPU     wall  file" } { print; cpu += $1 } END { printf "%8.1f           all\n", cpu }'
