@@ -32,7 +32,7 @@ field() { echo "$rows" | jq -r "select(.batch == ${2:-1}) | .$1"; }
 limit() { field "step_ms, .roof_gb_s, .roof_gflop_s" | awk '{ x[NR] = $1 } END { printf "%.1f ms, limit %.1f %s", x[1], x[2] == "null" ? x[3] : x[2], x[2] == "null" ? "Gop/s" : "GB/s" }'; }
 
 decode() {
-    for case in q8_0:0.92 q4_0:0.85 q4_1:0.85; do
+    for case in q8_0:0.92 q4_0:0.85 q4_1:0.85 mxfp4:0.85 nvfp4:0.85 q4_z32:0.85 q4_z128:0.85 q2_0:0.85 q1_0:0.85; do
         measure "${case%:*}" -np 1 -p 0 -n 16 -d 120
         row "decode B = 1, ${case%:*}: share of the read rate" "$(field roof_share)" '>=' "${case#*:}" "$command" "$(limit)"
     done

@@ -18,6 +18,16 @@ bring() { # NAME: NAME.bmc from the fixture
     done
 }
 
+@test "a classifier in a GGUF file scores as in its folder" {
+    bring modernbert-mean
+    bmc-convert -q "$FIXTURES/rerankers/modernbert-mean.gguf" -o b.bmc
+    jq -c '.[] | select(.model == "modernbert-mean") | {query, documents: [.documents[].document]}' "$FIXTURES/rerankers.json" >in
+    ok bmc-gen -q -m modernbert-mean.bmc --rerank -f in --precision f32
+    want=$output
+    ok bmc-gen -q -m b.bmc --rerank -f in --precision f32
+    assert_equal "$output" "$want"
+}
+
 @test "a score does not depend on batch, chunk, threads or cache policy" {
     bring bert
     bring qwen3

@@ -501,6 +501,7 @@ static int put_tensor_traits(struct config_job *job, struct err *err)
         {"use_parallel_residual", "blk.0.ffn_norm.weight", "", false, "stablelm"},
         {"qkv_proj_bias", "blk.0.attn_qkv.bias", "", true, "nomic-bert"},
         {"mlp_fc1_bias", "blk.0.ffn_up.bias", "", true, "nomic-bert"},
+        {"norm_bias", "output_norm.bias", "", true, "modern-bert"},
     };
     const struct source_tensor *embedding = gguf_set_find(job->set, "token_embd.weight");
     for (size_t i = 0; i < ARRAY_LEN(traits); i++) {
@@ -717,6 +718,19 @@ static int put_mistral3(struct config_job *job, struct err *err)
                : gguf_config_put(job->config, "rope_scaling.mscale", json_integer(1), err);
 }
 
+/* ModernBERT's classifiers, which are another architecture in config.json. */
+static int put_modernbert(struct config_job *job, struct err *err)
+{
+    enum { POOLING_CLS = 2 };
+    const bool cls = integer_of(job, "classifier.pooling_type", 0) == POOLING_CLS;
+    if (!has(job, "cls.output.weight"))
+        return 0;
+    if (json_put(job->config, "classifier_pooling", json_string(cls ? "cls" : "mean"), err) < 0)
+        return -1;
+    return json_put(job->config, "architectures",
+                    json_pack("[s]", "ModernBertForSequenceClassification"), err);
+}
+
 /* What is implied by the architecture and by other members. */
 static int put_implied(struct config_job *job, struct err *err)
 {
@@ -728,6 +742,8 @@ static int put_implied(struct config_job *job, struct err *err)
         return -1;
     if (strcmp(arch, "mistral3") == 0)
         return put_mistral3(job, err);
+    if (strcmp(arch, "modern-bert") == 0)
+        return put_modernbert(job, err);
     if (strcmp(arch, "granitehybrid") == 0 && !json_object_get(job->config, "num_local_experts"))
         return json_put(job->config, "num_local_experts", json_integer(0), err);
     if (strcmp(arch, "olmo2") != 0 || integer_of(job, "attention.sliding_window", 0) <= 0)
