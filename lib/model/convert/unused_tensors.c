@@ -131,6 +131,19 @@ static bool has_name(const struct unused_search *s, const struct weight_kind *ki
     return false;
 }
 
+/* True for indexers of MTP layers, which attend to all positions. */
+static bool is_mtp_indexer(const struct unused_search *s, const char *name)
+{
+    const json_t *json = s->source->json[SOURCE_CONFIG];
+    const json_int_t mtp = json_integer_value(json_object_get(json, "num_nextn_predict_layers"));
+    for (size_t layer = 0; mtp > 0 && layer < size_min((size_t)mtp, SOURCE_MAX_LAYERS); layer++)
+        for (size_t i = 0; i < n_weight_kinds; i++)
+            if (strncmp(weight_kinds[i].name, "layer.index_", strlen("layer.index_")) == 0 &&
+                has_name(s, &weight_kinds[i], s->config->layers + layer, name))
+                return true;
+    return false;
+}
+
 /* True for tensors of keys and values of layers that attend to those of another layer. */
 static bool is_shared_kv(const struct unused_search *s, const char *name)
 {
@@ -151,7 +164,7 @@ static enum reason find_reason(const struct unused_search *s, const struct sourc
     const enum reason reason = by_name(tensor->name, format->kind == KIND_GGUF);
     if (reason != UNKNOWN)
         return reason;
-    if (in_mtp_layer(s, tensor->name))
+    if (in_mtp_layer(s, tensor->name) || is_mtp_indexer(s, tensor->name))
         return MTP;
     if (is_shared_kv(s, tensor->name))
         return SHARED_KV;
