@@ -164,7 +164,7 @@ demo:
 # The download comes first, so that it runs beside the compilers.
 demo-real:
 	@sh tests/deps.sh real
-	@$(MAKE) --no-print-directory KERNELS=native $(REAL:.bmc=.gguf) $(BIN)/bmc-gen $(REAL)
+	@$(MAKE) --no-print-directory KERNELS=native $(REAL:.bmc=.gguf) $(BIN)/bmc-gen $(REAL) models.d/grimm.bmc
 	$(BIN)/bmc-gen -m $(REAL) --chat --temp 0 -p "What is gravity? Answer in one sentence."
 
 ## real-model: download and convert SmolLM2-135M-Instruct, for tests with real models

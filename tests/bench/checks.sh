@@ -1,6 +1,6 @@
 #!/bin/sh
 # CPU seconds (user and system, of all processes) and seconds of each Bats file, most CPU first: what `make check` spends
-# its time on. CPU seconds hold on a busy machine, too.
+# its time on. Beside other work CPU seconds grow, too, but less than seconds do.
 #
 #   make all tests && sh tests/bench/checks.sh [FILE.bats ..]
 set -eu
