@@ -229,9 +229,10 @@ struct op_recur {
     size_t n_spans, channels;
     struct device_addr conv, conv_bias, decay, step, skip, norm; /* f32 */
     size_t norm_width;
-    float eps, scale; /* scale: factor of the output; 0: 1 */
-    bool norm_first;  /* before the gate, else after it */
-    bool norm_later;  /* the norm is over heads of several ranks: OP_RECUR_END */
+    float eps, scale;       /* scale: factor of the output; 0: 1 */
+    enum epilogue_act gate; /* of z */
+    bool norm_first;        /* before the gate, else after it */
+    bool norm_later;        /* the norm is over heads of several ranks: OP_RECUR_END */
     struct op_arg inputs, z, convolved, y, all;
 };
 

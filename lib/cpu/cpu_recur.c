@@ -108,6 +108,7 @@ static void set_inputs(const struct recur_job *job, const struct state_inputs *i
     const struct op_recur *r = &job->op->recur;
     const struct cpu_recur *o = &job->pass->recur;
     const size_t d = shape->key_dim, dv = shape->value_dim, slots = o->padded / shape->heads;
+    const size_t decays = shape->by_row ? d : 1; /* of a head */
     const float eps = 1e-6f / (float)d;
     for (size_t g = 0; g < shape->key_heads; g++) {
         float *q = x + job->at.q + g * d, *k = x + job->at.k + g * d;
@@ -118,9 +119,12 @@ static void set_inputs(const struct recur_job *job, const struct state_inputs *i
         memcpy(in->k + g * d, k, d * sizeof *k);
     }
     for (size_t h = 0; h < shape->heads; h++) {
-        const float step = softplus(in->decay[h] + *cpu_floats(r->step, r->first_head + h));
         const float *v = x + job->at.v + h * dv;
-        in->decay[h] = (float)repro_exp(-*cpu_floats(r->decay, r->first_head + h) * step);
+        float step = 0;
+        for (size_t i = h * decays; i < (h + 1) * decays; i++) {
+            step = softplus(in->decay[i] + *cpu_floats(r->step, r->first_head * decays + i));
+            in->decay[i] = (float)repro_exp(-*cpu_floats(r->decay, r->first_head + h) * step);
+        }
         if (r->kind == RECUR_DELTA)
             in->beta[h] = (float)repro_sigmoid(in->beta[h]);
         for (size_t j = 0; j < dv; j++)
@@ -210,6 +214,7 @@ static struct recur step_of(const struct slab *b, size_t row, const float *befor
         .k = in.k + group * shape->key_dim,
         .q = cpu_row(job->step, job->op->recur.convolved, at) + job->at.q + group * shape->key_dim,
         .v = in.v + b->slab * STATE_SLAB,
+        .decays = shape->by_row ? in.decay + b->head * shape->key_dim : NULL,
         .decay = in.decay[b->head],
         .beta = in.beta[b->head],
         .delta = shape->delta,
@@ -295,7 +300,7 @@ static void gate_output(const struct recur_job *job, size_t row)
 {
     float *out = cpu_row(job->step, job->op->out, row);
     job->pass->kernels->gate(out, out, cpu_row(job->step, job->op->recur.z, row), job->op->recur.values,
-                             EPILOGUE_SILU);
+                             job->op->recur.gate);
 }
 
 static void scale_output(const struct recur_job *job, size_t row)

@@ -54,6 +54,7 @@ static void replay_head(void *arg, size_t index)
                 .key_dim = shape->key_dim,
                 .k = in.k + state_key_head(shape, head) * shape->key_dim,
                 .v = in.v + b * STATE_SLAB,
+                .decays = shape->by_row ? in.decay + head * shape->key_dim : NULL,
                 .decay = in.decay[head],
                 .beta = in.beta[head],
                 .delta = shape->delta,

@@ -173,15 +173,18 @@ enum { RECUR_WIDTH = 32 }; /* columns of S that recur() updates */
 
 /* One token's step of the recurrence of one head, for RECUR_WIDTH columns of its state S:
  *
- *     d = v, or by the delta rule beta * (v - decay * S^T k)
+ *     d = v, or by the delta rule beta * (v - (decay * S)^T k)
  *     S = decay * S + k d^T
- *     y = S^T q */
+ *     y = S^T q
+ *
+ * where decay is a number, or has one for each row of S. */
 struct recur {
     float *state;        /* [key_dim][RECUR_WIDTH]: S after the token */
     const float *before; /* S before it; may be `state` */
     size_t key_dim;
-    const float *k, *q; /* [key_dim]; q may be NULL: no y */
-    const float *v;     /* [RECUR_WIDTH] */
+    const float *k, *q;  /* [key_dim]; q may be NULL: no y */
+    const float *v;      /* [RECUR_WIDTH] */
+    const float *decays; /* [key_dim]; NULL: the same for all rows: */
     float decay, beta;
     bool delta;
     float *y; /* [RECUR_WIDTH] */

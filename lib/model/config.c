@@ -15,6 +15,7 @@ static const char *const mlp_names[] = {"plain", "gated", NULL};
 static const char *const router_names[] = {"softmax",      "topk_softmax", "sigmoid",
                                            "topk_sigmoid", "sparsemixer",  NULL};
 static const char *const router_group_names[] = {"max", "top2", NULL};
+static const char *const state_gate_names[] = {"silu", "sigmoid", NULL};
 static const char *const fusion_names[] = {"project", "attention", NULL};
 static const char *const pooling_names[] = {"none", "mean", "last", "cls", "unsupported", NULL};
 static const char *const pooled_names[] = {"none", "tanh", "gelu", "relu", NULL};
@@ -203,6 +204,9 @@ static const struct key {
     {"state_key_heads", SIZE, KEY(recurrent.key_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"state_key_dim", SIZE, KEY(recurrent.key_dim), 0, 4096, NULL, NULL, "0"},
     {"state_value_dim", SIZE, KEY(recurrent.value_dim), 0, 4096, NULL, NULL, "0"},
+    {"state_by_row", BOOL, KEY(recurrent.by_row), 0, 0, bool_names, NULL, "false"},
+    {"state_rank", SIZE, KEY(recurrent.rank), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"state_gate", CHOICE, KEY(recurrent.gate), 0, 0, state_gate_names, NULL, "silu"},
     {"state_tiled", BOOL, KEY(recurrent.tiled), 0, 0, bool_names, NULL, "false"},
     {"bias_conv", BOOL, KEY(recurrent.bias_conv), 0, 0, bool_names, NULL, "false"},
     {"bias_state", BOOL, KEY(recurrent.bias), 0, 0, bool_names, NULL, "false"},

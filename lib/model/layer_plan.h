@@ -138,12 +138,18 @@ struct moe_plan {
     bool weigh_input;           /* experts' inputs are multiplied by these weights, not their outputs */
 };
 
+enum state_gate { STATE_GATE_SILU, STATE_GATE_SIGMOID };
+
 /* Layers with recurrent state (state_ops.c): short convolutions, Gated DeltaNet, Mamba-2. */
 struct recurrent_plan {
     size_t conv_kernel;      /* inputs of a convolution's output; 0: the model has no such layers */
     size_t heads, key_heads; /* of the recurrence; 0: there is only the convolution */
     size_t key_dim, value_dim;
-    bool tiled; /* heads h, h + key_heads, .. share queries and keys; else consecutive heads do */
+    bool tiled;  /* heads h, h + key_heads, .. share queries and keys; else consecutive heads do */
+    bool by_row; /* decays are those of rows of the state, or elements of keys; else of heads */
+    size_t
+        rank; /* inner width of the projections of decays and of the output's gate; 0: they have one matrix */
+    int gate;             /* enum state_gate: the activation of the output's gate */
     bool bias_conv, bias; /* the convolution, and the projections, have biases */
     bool norm;            /* the output of the recurrence is normalised */
     bool norm_first;      /* Mamba-2: before it is multiplied by the gate, else after */

@@ -1,6 +1,8 @@
 /* Adding up the operations of a forward pass: sizes are those of the weights, so shards count what they have. */
 #include "model/op_counts.h"
 
+#include "model/weight_kinds.h"
+
 struct count_walk {
     const struct model *model;
     const struct kv_shape *shape;
@@ -52,7 +54,7 @@ static void count_recurrence(struct count_walk *walk, const struct op_recur *r)
     count_vector(walk, r->conv, r->channels, plan->conv_kernel);
     count_vector(walk, r->conv_bias, r->channels, 1);
     count_vector(walk, r->decay, plan->heads, 1);
-    count_vector(walk, r->step, plan->heads, 1);
+    count_vector(walk, r->step, config_dim(&walk->model->config, DIM_STATE_DECAYS), 1);
     count_vector(walk, r->skip, plan->heads, 1);
     count_vector(walk, r->norm, r->kind == RECUR_DELTA ? plan->value_dim : r->all_values, 1);
 }

@@ -38,6 +38,7 @@ enum buffer {
     BUFFER_STATE_INPUTS, /* recurrent layers: struct state_inputs */
     BUFFER_STATE_Z,      /* the output's gate; the input's gate: */
     BUFFER_STATE_B,
+    BUFFER_STATE_LOW, /* low-rank projections: inner values of the decays and of the output's gate */
     BUFFER_STATE_CONVOLVED,
     BUFFER_STATE_Y,   /* the recurrence's output */
     BUFFER_STATE_OUT, /* output of this rank's heads; of all ranks: */

@@ -7,7 +7,8 @@
  *   conv    x += (z * conv(b * v)) Wout                                     b, z, v = h Wb, h Wz, h Wv
  *   delta   q, k, v = silu(conv(h Wq, h Wk, h Wv)); q, k normalised         z, a, b = h Wz, h Wa, h Wb
  *           S = decay S + k (sigmoid(b) (v - decay S^T k))^T                decay = exp(-rate softplus(a + step))
- *           x += (norm(S^T q) * silu(z)) Wout
+ *           x += (norm(S^T q) * silu(z)) Wout                             (Kimi Delta Attention: decay per row of S,
+ *                                                                           sigmoid(z); z, a = h Wzin Wz, h Wain Wa)
  *   mamba   v, k, q = silu(conv(h Wv, h Wk, h Wq))                          z, a = h Wz, h Wa
  *           S = decay S + k (d v)^T                                         d = softplus(a + step), decay = exp(-rate d)
  *           x += norm((S^T q + skip v) * silu(z)) Wout
@@ -78,17 +79,25 @@ void state_projection(struct builder *b, struct op_arg h)
     const struct op_product conv[] = {{.w = weight_of(b, &b->w->state_v), .y = s.inputs},
                                       {.w = weight_of(b, &b->w->state_z), .y = s.z},
                                       {.w = weight_of(b, &b->w->state_b), .y = gate}};
+    const size_t rank = b->c->recurrent->rank;
+    const struct op_arg low = buffer_of(b, BUFFER_STATE_LOW, 2 * rank);
+    const struct op_product z = {.w = weight_of(b, &b->w->state_z), .y = s.z};
+    const struct op_product a = {.w = weight_of(b, &b->w->state_a), .y = columns(s.inputs, s.at.decay)};
     const struct op_product heads[] = {
         {.w = weight_of(b, &b->w->state_v), .y = columns(s.inputs, s.conv.v)},
-        {.w = weight_of(b, &b->w->state_z), .y = s.z},
+        rank ? (struct op_product){.w = weight_of(b, &b->w->state_z_in), .y = low} : z,
         {.w = weight_of(b, &b->w->state_q), .y = columns(s.inputs, s.conv.q)},
         {.w = weight_of(b, &b->w->state_k), .y = columns(s.inputs, s.conv.k)},
-        {.w = weight_of(b, &b->w->state_a), .y = columns(s.inputs, s.at.decay)},
+        rank ? (struct op_product){.w = weight_of(b, &b->w->state_a_in), .y = columns(low, rank)} : a,
         {.w = weight_of(b, &b->w->state_b), .y = columns(s.inputs, s.at.beta)}};
     if (kind == RECUR_CONV)
         op_linear(b, h, conv, ARRAY_LEN(conv));
     else
         op_linear(b, h, heads, ARRAY_LEN(heads) - (kind == RECUR_MAMBA));
+    if (rank) {
+        op_linear(b, low, &z, 1);
+        op_linear(b, columns(low, rank), &a, 1);
+    }
     scale_projected(b, &s);
     if (kind == RECUR_CONV)
         op_gate(b, s.inputs, gate, s.values, EPILOGUE_NONE);
@@ -130,7 +139,7 @@ void state_recurrence(struct builder *b)
         .conv = vector_of(b, w->conv, c->recurrent->conv_kernel * config_conv_width(c)),
         .conv_bias = vector_of(b, w->conv_bias, config_conv_width(c)),
         .decay = vector_of(b, w->decay, c->recurrent->heads),
-        .step = vector_of(b, w->step, c->recurrent->heads),
+        .step = vector_of(b, w->step, config_dim(c, DIM_STATE_DECAYS)),
         .skip = vector_of(b, w->skip, c->recurrent->heads),
         .norm = vector_of(b, w->state_norm,
                           kind == RECUR_DELTA ? c->recurrent->value_dim : config_state_values(c)),
@@ -138,6 +147,7 @@ void state_recurrence(struct builder *b)
                                           : c->recurrent->value_dim,
         .eps = (float)c->norm_eps,
         .scale = (float)c->recurrent->out_scale,
+        .gate = c->recurrent->gate == STATE_GATE_SIGMOID ? EPILOGUE_SIGMOID : EPILOGUE_SILU,
         .norm_first = kind == RECUR_DELTA || c->recurrent->norm_first,
         .norm_later =
             b->f->shard.ranks && kind == RECUR_MAMBA && c->recurrent->norm && !config_splits_keys(c),

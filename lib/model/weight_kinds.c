@@ -49,6 +49,10 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_STATE_KEYS: return config_state_keys(config);
     case DIM_STATE_VALUES: return config_state_values(config);
     case DIM_STATE_HEADS: return config->recurrent->heads ? config->recurrent->heads : config->hidden;
+    case DIM_STATE_DECAYS:
+        return config_dim(config, DIM_STATE_HEADS) *
+               (config->recurrent->by_row ? config->recurrent->key_dim : 1);
+    case DIM_STATE_RANK: return config->recurrent->rank;
     case DIM_STATE_NORM:
         return config_state_kind(config) == LAYER_DELTA ? config->recurrent->value_dim
                                                         : config_state_values(config);
@@ -112,6 +116,8 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(BIAS_OUT, c->bias_out)                                                                           \
     X(STATE, plan ? plan->has_state : r->conv_kernel > 0)                                              \
     X(RECURRENCE, r->heads > 0)                                                                        \
+    X(STATE_DIRECT, !r->rank)                                                                          \
+    X(STATE_LOW, r->rank > 0)                                                                          \
     X(STATE_B, !mamba)                                                                                 \
     X(STATE_SKIP, mamba)                                                                               \
     X(STATE_NORM, r->heads > 0 && r->norm)                                                             \
@@ -203,19 +209,23 @@ const struct weight_kind weight_kinds[] = {
     {"layer.state_q.weight",       DIM_STATE_KEYS,   DIM_HIDDEN,      {STATE, RECURRENCE},       FILL_RANDOM, IN_LAYER(state_q.weight)},
     {"layer.state_k.weight",       DIM_STATE_KEYS,   DIM_HIDDEN,      {STATE, RECURRENCE},       FILL_RANDOM, IN_LAYER(state_k.weight)},
     {"layer.state_v.weight",       DIM_STATE_VALUES, DIM_HIDDEN,      {STATE},                   FILL_RANDOM, IN_LAYER(state_v.weight)},
-    {"layer.state_z.weight",       DIM_STATE_VALUES, DIM_HIDDEN,      {STATE},                   FILL_RANDOM, IN_LAYER(state_z.weight)},
-    {"layer.state_a.weight",       DIM_STATE_HEADS,  DIM_HIDDEN,      {STATE, RECURRENCE},       FILL_RANDOM, IN_LAYER(state_a.weight)},
+    {"layer.state_z.weight",       DIM_STATE_VALUES, DIM_HIDDEN,      {STATE, STATE_DIRECT},     FILL_RANDOM, IN_LAYER(state_z.weight)},
+    {"layer.state_a.weight",       DIM_STATE_DECAYS, DIM_HIDDEN,      {STATE, RECURRENCE, STATE_DIRECT}, FILL_RANDOM, IN_LAYER(state_a.weight)},
+    {"layer.state_z_in.weight",    DIM_STATE_RANK,   DIM_HIDDEN,      {STATE, STATE_LOW},        FILL_RANDOM, IN_LAYER(state_z_in.weight)},
+    {"layer.state_z_out.weight",   DIM_STATE_VALUES, DIM_STATE_RANK,  {STATE, STATE_LOW},        FILL_RANDOM, IN_LAYER(state_z.weight)},
+    {"layer.state_a_in.weight",    DIM_STATE_RANK,   DIM_HIDDEN,      {STATE, STATE_LOW},        FILL_RANDOM, IN_LAYER(state_a_in.weight)},
+    {"layer.state_a_out.weight",   DIM_STATE_DECAYS, DIM_STATE_RANK,  {STATE, STATE_LOW},        FILL_RANDOM, IN_LAYER(state_a.weight)},
     {"layer.state_b.weight",       DIM_STATE_HEADS,  DIM_HIDDEN,      {STATE, STATE_B},          FILL_RANDOM, IN_LAYER(state_b.weight)},
     {"layer.state_q.bias",         DIM_STATE_KEYS,   DIM_NONE,        {STATE, RECURRENCE, BIAS_STATE}, FILL_ZERO,   IN_LAYER(state_q.bias)},
     {"layer.state_k.bias",         DIM_STATE_KEYS,   DIM_NONE,        {STATE, RECURRENCE, BIAS_STATE}, FILL_ZERO,   IN_LAYER(state_k.bias)},
     {"layer.state_v.bias",         DIM_STATE_VALUES, DIM_NONE,        {STATE, BIAS_STATE},       FILL_ZERO,   IN_LAYER(state_v.bias)},
     {"layer.state_z.bias",         DIM_STATE_VALUES, DIM_NONE,        {STATE, BIAS_STATE},       FILL_ZERO,   IN_LAYER(state_z.bias)},
-    {"layer.state_a.bias",         DIM_STATE_HEADS,  DIM_NONE,        {STATE, RECURRENCE, BIAS_STATE}, FILL_ZERO,   IN_LAYER(state_a.bias)},
+    {"layer.state_a.bias",         DIM_STATE_DECAYS, DIM_NONE,        {STATE, RECURRENCE, BIAS_STATE}, FILL_ZERO,   IN_LAYER(state_a.bias)},
     {"layer.state_b.bias",         DIM_STATE_HEADS,  DIM_NONE,        {STATE, STATE_B, BIAS_STATE}, FILL_ZERO,   IN_LAYER(state_b.bias)},
     {"layer.state_conv.weight",    DIM_CONV_WEIGHT,  DIM_NONE,        {STATE},                   FILL_ONE,    IN_LAYER(conv)},
     {"layer.state_conv.bias",      DIM_CONV,         DIM_NONE,        {STATE, BIAS_CONV},        FILL_ZERO,   IN_LAYER(conv_bias)},
     {"layer.state_decay",          DIM_STATE_HEADS,  DIM_NONE,        {STATE, RECURRENCE},       FILL_ONE,    IN_LAYER(decay)},
-    {"layer.state_step",           DIM_STATE_HEADS,  DIM_NONE,        {STATE, RECURRENCE},       FILL_ONE,    IN_LAYER(step)},
+    {"layer.state_step",           DIM_STATE_DECAYS, DIM_NONE,        {STATE, RECURRENCE},       FILL_ONE,    IN_LAYER(step)},
     {"layer.state_skip",           DIM_STATE_HEADS,  DIM_NONE,        {STATE, STATE_SKIP},       FILL_ONE,    IN_LAYER(skip)},
     {"layer.state_norm.weight",    DIM_STATE_NORM,   DIM_NONE,        {STATE, STATE_NORM},       FILL_ONE,    IN_LAYER(state_norm)},
     {"layer.state_out.weight",     DIM_HIDDEN,       DIM_STATE_VALUES, {STATE},                   FILL_RANDOM, IN_LAYER(state_out.weight)},

@@ -34,6 +34,8 @@ enum dim {
     DIM_STATE_KEYS,   /* queries or keys of all heads */
     DIM_STATE_VALUES, /* values of all heads; channels of a short convolution */
     DIM_STATE_HEADS,  /* one per head; the short convolution's input gate: one per channel */
+    DIM_STATE_DECAYS, /* the same, or one per row of a head's state */
+    DIM_STATE_RANK,   /* inner width of low-rank projections */
     DIM_STATE_NORM,   /* gain of the norm of the output */
     DIM_CONV,         /* channels of the convolution */
     DIM_CONV_WEIGHT,  /* [conv_kernel][channels] */

@@ -37,8 +37,10 @@ struct layer {
     struct linear attn_gate; /* [H d][hidden], if attention's output is gated */
     /* Layers with recurrent state (state_ops.c): projections, the convolution's weights
      * [conv_kernel][channels] and bias or NULL, and per head the logarithm of the decay rate, the bias of
-     * the step and the factor of the skip connection; the gain of the norm of the output. */
-    struct linear state_q, state_k, state_v, state_z, state_a, state_b, state_out;
+     * the step and the factor of the skip connection; the gain of the norm of the output. With a state_rank, z and a are
+     * projected from those of state_z_in and state_a_in, [state_rank][hidden]; decays by row have as many steps. */
+    struct linear state_q, state_k, state_v, state_z, state_a, state_b, state_out, state_z_in,
+        state_a_in;
     const float *conv, *conv_bias, *decay, *step, *skip, *state_norm;
     struct norm_weights mlp_norm, mlp_post_norm;
     struct norm_weights attn_sub_norm, mlp_sub_norm; /* [H d] and [ffn]: of what Wout and Wdown read */

@@ -2,7 +2,7 @@
 load ../helper
 
 # The last has no attention: its cache has no KV entries.
-RECURRENT='lfm2 qwen35-moe falcon-h1 mamba2'
+RECURRENT='lfm2 kimi-linear falcon-h1 mamba2'
 LONG='Once there was a cat that knew more than he did, and the king had three daughters by the river.'
 
 setup_file() {
@@ -115,7 +115,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
     ok "$BMC_BIN/bmc-prof" memory --shape qwen3.5-9b -p 1 -n 0 --cache-type f32 --kv reserve --format json
     # 8 of 32 layers have KV entries; 24 layers have 32 heads of 128 x 128 and 3 inputs of 8192 channels.
     assert_equal "$(jq '.rows[] | select(.policy == "reserve") | .token_bytes' <<<"$output")" $((2 * 8 * 4 * 256 * 4))
-    for shape in qwen3-next-80b-a3b qwen3.5-35b-a3b lfm2-8b-a1b granite-4.0-h-{micro,tiny} falcon-h1-1.5b bamba-9b; do
+    for shape in qwen3-next-80b-a3b qwen3.5-35b-a3b kimi-linear-48b-a3b lfm2-8b-a1b granite-4.0-h-{micro,tiny} falcon-h1-1.5b bamba-9b; do
         ok "$BMC_BIN/bmc-prof" memory --shape $shape -p 1 -n 0 --kv bmc --megabytes 16
     done
     ok "$BMC_BIN/bmc-prof" memory --shape qwen3.5-9b -p 1 -n 0 --cache-type f32 --kv reserve --format json
@@ -262,8 +262,10 @@ nemotron-h-moe|.routed_scaling_factor = 1
 nemotron-h-moe|.n_group = 1 | .topk_group = 1
 nemotron-h-moe|.norm_topk_prob = false
 mamba2|.n_groups = 1 | .state_size = 22
+kimi-linear|.routed_scaling_factor = 1
+kimi-linear|.moe_renormalize = false
 END
-    [ "$n" -eq 17 ]
+    [ "$n" -eq 19 ]
 }
 
 @test "what recurrent layers do not support is refused" {
@@ -293,6 +295,9 @@ nemotron-h|.hybrid_override_pattern = "M-*xM"|"layer_types" is x for layer 3
 nemotron-h|.num_attention_heads = 0|heads, kv_heads and head_dim must be above 0, as a layer has attention; found 0, 1 and 16$
 nemotron-h|.intermediate_size = 0|layers with an MLP need an ffn above 0$
 nemotron-h-moe|.moe_latent_size = 8|"moe_latent_size" is 8, but the nemotron-h family supports only 0$
+kimi-linear|.linear_attn_config.full_attn_layers = [0]|full_attn_layers" is not a list of numbers of 3 layers$
+kimi-linear|.linear_attn_config.num_heads = 1|q_proj.weight" has shape
+kimi-linear|.mla_use_nope = false|supports only true$
 mamba2|.num_heads = 6|state_value_dim: 80 is not a multiple of 6$
 qwen35|.full_attention_interval = 0|"full_attention_interval" is not an interval of 3 layers$
 qwen35|.full_attention_interval = 1.5|"full_attention_interval" is not an interval of 3 layers$

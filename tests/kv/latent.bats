@@ -168,4 +168,5 @@ END
     bad 'wider than the limit of 1048576' heads 65536
     bad 'latent attention excludes qk_norm' qk_norm head
     bad 'latent attention excludes' bias_qkv true
+    bad 'latent attention excludes' attn_gate true
 }

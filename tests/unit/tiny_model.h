@@ -116,6 +116,10 @@ static inline void tiny_traits(struct config *c, struct config_keys *keys, unsig
         keys->rope.dim = 4;
         keys->latent.v_dim = 16;
         c->head_dim = keys->latent.kv_rank + keys->rope.dim;
+        c->attn_gate = false;
+        keys->recurrent.by_row = keys->recurrent.heads > 0; /* as in Kimi Linear */
+        keys->recurrent.rank = keys->recurrent.heads ? 6 : 0;
+        keys->recurrent.gate = keys->recurrent.heads ? STATE_GATE_SIGMOID : STATE_GATE_SILU;
     }
     if (traits & TINY_INDEX) {
         keys->latent.index_heads = 3;

@@ -18,16 +18,18 @@ struct config_job {
 /* ---- keys ---- */
 
 #define ALL    "*"
-#define LATENT "deepseek2 deepseek32 glm-dsa mistral4"
+#define LATENT "deepseek2 deepseek32 glm-dsa mistral4 kimi-linear"
 #define RMS                                                                                            \
     "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
     "seed_oss hunyuan-dense mistral3 " LATENT " gemma3n gemma4 qwen2vl qwen3vl bitnet " OTHER_ENCODERS
 
-#define MOE                                                                                            \
+#define RMS_MOE                                                                                        \
     "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe "     \
-    "llama4 phimoe " EXPERT_WIDTH
+    "llama4 phimoe " RMS_WIDTH
+#define MOE RMS_MOE " nemotron_h_moe"
 /* Those that say how wide an expert is, and may have layers without experts. */
-#define EXPERT_WIDTH "qwen3vlmoe hunyuan-moe minimax-m2 exaone-moe bailingmoe2 nemotron_h_moe"
+#define EXPERT_WIDTH RMS_WIDTH " nemotron_h_moe"
+#define RMS_WIDTH    "qwen3vlmoe hunyuan-moe minimax-m2 exaone-moe bailingmoe2"
 
 #define DELTA    "qwen3next qwen35 qwen35moe"
 #define NEMOTRON "nemotron_h nemotron_h_moe"
@@ -68,9 +70,9 @@ static const struct gguf_key {
     {"attention.kv_lora_rank", .json = "kv_lora_rank", .needed = LATENT},
     {"attention.q_lora_rank", .json = "q_lora_rank"},
     {"attention.layer_norm_rms_epsilon", .json = "rms_norm_eps",
-     .needed = RMS " " MOE " lfm2 qwen35 " MAMBA},
+     .needed = RMS " " RMS_MOE " lfm2 qwen35 granitehybrid falcon-h1 mamba2"},
     {"attention.layer_norm_epsilon", .json = "layer_norm_eps,layer_norm_epsilon,norm_epsilon,norm_eps",
-     .needed = LAYER},
+     .needed = LAYER " " NEMOTRON},
     {"attention.indexer.head_count", .json = "index_n_heads", .needed = "deepseek32 glm-dsa"},
     {"attention.indexer.key_length", .json = "index_head_dim", .needed = "deepseek32 glm-dsa"},
     {"attention.indexer.types", .json = NULL},
@@ -90,6 +92,8 @@ static const struct gguf_key {
      .what = "ALiBi biases"},
     {"attention.scale", .json = "attention_multiplier", .supported = GRANITE,
      .what = "custom attention scales"},
+    {"attention.temperature_length", .json = "temperature_length", .supported = "mistral4",
+     .what = "scores that grow with the position"},
     {"attention.temperature_scale", .json = "rope_scaling.llama_4_scaling_beta",
      .supported = "mistral3 mistral4", .what = "scores that grow with the position"},
     {"embedding_length_per_layer_input", .single = true},
@@ -154,7 +158,10 @@ static const struct gguf_key {
     {"full_attention_interval", .json = "full_attention_interval"},
     {"shortconv.l_cache", .json = "conv_L_cache", .needed = SHORT_CONV},
     {"ssm.inner_size", .json = "mamba_d_ssm", .needed = DELTA " " MAMBA},
-    {"ssm.conv_kernel", .json = "linear_conv_kernel_dim,mamba_d_conv", .needed = DELTA " " MAMBA},
+    {"ssm.conv_kernel", .json = "linear_conv_kernel_dim,mamba_d_conv",
+     .needed = "kimi-linear " DELTA " " MAMBA},
+    {"kda.head_dim", .json = "linear_head_dim", .needed = "kimi-linear"},
+    {"kda.gate_lower_bound", .supported = "", .what = "decays with a lower bound"},
     {"ssm.group_count", .json = "linear_num_key_heads,mamba_n_groups", .needed = DELTA " " MAMBA},
     {"ssm.time_step_rank", .json = "linear_num_value_heads,mamba_n_heads", .needed = DELTA " " MAMBA},
     {"ssm.state_size", .json = "linear_key_head_dim,mamba_d_state", .needed = DELTA " " MAMBA},
@@ -347,7 +354,7 @@ static int64_t integer_of(const struct config_job *job, const char *key, int64_t
 }
 
 /* Architectures whose layers without KV heads, and those without an MLP, are of another kind. */
-#define SOME_ATTEND   SHORT_CONV " granitehybrid " NEMOTRON
+#define SOME_ATTEND   SHORT_CONV " granitehybrid kimi-linear " NEMOTRON
 #define SOME_HAVE_MLP NEMOTRON
 
 /* Architectures that put_gemma4() completes, and the keys of which it reads the values of all layers. */
@@ -406,6 +413,11 @@ static const struct layer_key {
     {SHORT_CONV, "attention.head_count_kv", "layer_types", {"conv", "full_attention"}, NULL},
     {"granitehybrid", "attention.head_count_kv", "layer_types", {"mamba", "attention"}, NULL},
     {"glm-dsa", "attention.indexer.types", "indexer_types", {"shared", "full"}, NULL},
+    {"kimi-linear",
+     "attention.head_count_kv",
+     "layer_types",
+     {"linear_attention", "full_attention"},
+     NULL},
 };
 
 static int put_layer_key(struct config_job *job, const struct layer_key *key, struct err *err)

@@ -18,26 +18,27 @@ INLINE vf recur_sum(const struct recur_sums *sums, int g)
     return sum;
 }
 
-/* sums += columns from `column` on of rows [from, from + n) of S times the elements of k; n <= RECUR_CHAINS. */
-INLINE void recur_read(struct recur_sums *sums, const struct recur *r, size_t column, size_t from,
-                       size_t n)
+/* sums += columns from `column` on of rows [from, from + n) of S times the elements of k, and times their decay if rows
+ * have one of their own; n <= RECUR_CHAINS. */
+INLINE void recur_read(struct recur_sums *sums, const struct recur *r, bool by_row, size_t column,
+                       size_t from, size_t n)
 {
     for (size_t s = 0; s < n; s++) {
         const float *row = r->before + (from + s) * RECUR_WIDTH + column;
-        const vf k = vf_set1(r->k[from + s]);
+        const vf k = vf_set1(by_row ? r->k[from + s] * r->decays[from + s] : r->k[from + s]);
         UNROLL(for (int g = 0; g < RECUR_GROUP; g++))
         sums->part[s][g] = vf_fma(vf_load(row + g * VW), k, sums->part[s][g]);
     }
 }
 
 /* S = decay S + k d, and sums += q S, for the same elements. */
-INLINE void recur_write(struct recur_sums *sums, const struct recur *r, const vf *d, size_t column,
-                        size_t from, size_t n)
+INLINE void recur_write(struct recur_sums *sums, const struct recur *r, bool by_row, const vf *d,
+                        size_t column, size_t from, size_t n)
 {
-    const vf decay = vf_set1(r->decay);
     for (size_t s = 0; s < n; s++) {
         const size_t at = (from + s) * RECUR_WIDTH + column;
         const vf k = vf_set1(r->k[from + s]), q = vf_set1(r->q ? r->q[from + s] : 0);
+        const vf decay = vf_set1(by_row ? r->decays[from + s] : r->decay);
         UNROLL(for (int g = 0; g < RECUR_GROUP; g++))
         {
             const vf state = vf_fma(k, d[g], decay * vf_load(r->before + at + g * VW));
@@ -48,25 +49,25 @@ INLINE void recur_write(struct recur_sums *sums, const struct recur *r, const vf
 }
 
 /* RECUR_GROUP registers of columns from `column` on. */
-INLINE void recur_columns(const struct recur *r, size_t column)
+INLINE void recur_columns(const struct recur *r, bool by_row, size_t column)
 {
     const size_t whole = r->key_dim / RECUR_CHAINS * RECUR_CHAINS;
     struct recur_sums sums = {0};
     vf d[RECUR_GROUP];
     for (size_t i = 0; r->delta && i < whole; i += RECUR_CHAINS)
-        recur_read(&sums, r, column, i, RECUR_CHAINS);
+        recur_read(&sums, r, by_row, column, i, RECUR_CHAINS);
     if (r->delta)
-        recur_read(&sums, r, column, whole, r->key_dim - whole);
+        recur_read(&sums, r, by_row, column, whole, r->key_dim - whole);
     UNROLL(for (int g = 0; g < RECUR_GROUP; g++))
     {
         d[g] = vf_load(r->v + column + g * VW);
         if (r->delta)
-            d[g] = vf_set1(r->beta) * (d[g] - vf_set1(r->decay) * recur_sum(&sums, g));
+            d[g] = vf_set1(r->beta) * (d[g] - vf_set1(by_row ? 1 : r->decay) * recur_sum(&sums, g));
     }
     sums = (struct recur_sums){0};
     for (size_t i = 0; i < whole; i += RECUR_CHAINS)
-        recur_write(&sums, r, d, column, i, RECUR_CHAINS);
-    recur_write(&sums, r, d, column, whole, r->key_dim - whole);
+        recur_write(&sums, r, by_row, d, column, i, RECUR_CHAINS);
+    recur_write(&sums, r, by_row, d, column, whole, r->key_dim - whole);
     if (!r->q)
         return;
     UNROLL(for (int g = 0; g < RECUR_GROUP; g++))
@@ -76,7 +77,10 @@ INLINE void recur_columns(const struct recur *r, size_t column)
 static void recur(const struct recur *r)
 {
     for (size_t column = 0; column < RECUR_WIDTH; column += RECUR_GROUP * VW)
-        recur_columns(r, column);
+        if (r->decays)
+            recur_columns(r, true, column);
+        else
+            recur_columns(r, false, column);
 }
 
 /* Loads n <= VW elements; the others are 0. */

@@ -31,8 +31,9 @@ struct state_shape {
     size_t group;      /* heads per head of keys, in all ranks */
     size_t first_head; /* tiled: heads of other ranks that come before */
     size_t key_dim, value_dim;
-    bool tiled; /* every key_heads-th head has the same keys; else `group` consecutive ones */
-    bool delta; /* delta rule: S is corrected by the difference between v and what S has for k */
+    bool tiled;  /* every key_heads-th head has the same keys; else `group` consecutive ones */
+    bool delta;  /* delta rule: S is corrected by the difference between v and what S has for k */
+    bool by_row; /* each row of S, or element of keys, has a decay of its own; else a head has one */
 };
 
 /* Recorded inputs that are applied again, in all layers: to the state `before`, [layers][state_layer_floats()], from
@@ -79,6 +80,12 @@ static inline size_t state_slabs(const struct state_shape *s)
     return div_up(s->value_dim, STATE_SLAB);
 }
 
+/* Decays of all heads: one of each, or by_row key_dim of each. */
+static inline size_t state_decays(const struct state_shape *s)
+{
+    return s->by_row ? s->heads * s->key_dim : s->heads;
+}
+
 /* Floats of the parts of one layer, and bytes of a sequence's state. state_shape_check() has made sure
  * that they do not overflow. */
 size_t state_conv_floats(const struct state_shape *shape);
@@ -90,10 +97,11 @@ int state_shape_check(const struct state_shape *shape, struct err *err) MUST_USE
 
 /* The inputs of one token for one layer: what it adds to the state. */
 struct state_inputs {
-    float *conv;         /* [conv]: input of the convolution */
-    float *decay, *beta; /* [heads]: S is multiplied by decay; beta: delta rule only */
-    float *k;            /* [key_heads][key_dim] */
-    float *v;            /* [heads][slabs][STATE_SLAB]; columns beyond value_dim are 0 */
+    float *conv;  /* [conv]: input of the convolution */
+    float *decay; /* [state_decays()]: S is multiplied by it */
+    float *beta;  /* [heads]: delta rule only */
+    float *k;     /* [key_heads][key_dim] */
+    float *v;     /* [heads][slabs][STATE_SLAB]; columns beyond value_dim are 0 */
 };
 
 /* Floats of these inputs, stored one after the other from `row` on; and where each of them begins, the first at 0. */

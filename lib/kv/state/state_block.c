@@ -24,14 +24,13 @@ size_t state_bytes(const struct state_shape *s)
 
 size_t state_input_floats(const struct state_shape *s)
 {
-    return round_up(s->conv, LINE) + 2 * round_up(s->heads, LINE) +
-           round_up(s->key_heads * s->key_dim, LINE) + s->heads * state_slabs(s) * STATE_SLAB;
+    return state_columns(s).v + s->heads * state_slabs(s) * STATE_SLAB;
 }
 
 struct state_columns state_columns(const struct state_shape *s)
 {
     struct state_columns at = {.decay = round_up(s->conv, LINE)};
-    at.beta = at.decay + round_up(s->heads, LINE);
+    at.beta = at.decay + round_up(state_decays(s), LINE);
     at.k = at.beta + round_up(s->heads, LINE);
     at.v = at.k + round_up(s->key_heads * s->key_dim, LINE);
     return at;

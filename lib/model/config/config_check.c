@@ -189,8 +189,9 @@ static int check_state(const struct config *c, const char *name, struct err *err
     if (c->recurrent->conv_kernel < 2)
         return err_set(err, "%s: layers with a state need a conv_kernel from 2 to 64, found %zu", name,
                        c->recurrent->conv_kernel);
-    if (c->latent->kv_rank)
-        return err_set(err, "%s: layers with a state beside latent attention are not supported", name);
+    if ((c->recurrent->by_row || c->recurrent->rank || c->recurrent->gate) && kind != LAYER_DELTA)
+        return err_set(err, "%s: state_by_row, state_rank and state_gate need layers of kind delta",
+                       name);
     if (config_is_draft_head(c) || c->block != BLOCK_SEQUENTIAL || c->keys->no_attn_norm)
         return err_set(err, "%s: layers with a state need a sequential block, and no draft head", name);
     return check_state_sizes(c, kind, name, err);
@@ -275,11 +276,11 @@ static int check_latent(const struct config *c, const char *name, struct err *er
                        "%s: latent attention needs position rope, 1 KV head, and a head_dim of "
                        "kv_lora_rank + rope_dim, %zu + %zu; found %zu KV heads of %zu",
                        name, c->latent->kv_rank, c->keys->rope.dim, c->kv_heads, c->head_dim);
-    if (c->qk_norm || c->bias_qkv || c->norm != NORM_RMS || c->clip_qkv != 0 ||
+    if (c->qk_norm || c->bias_qkv || c->norm != NORM_RMS || c->clip_qkv != 0 || c->attn_gate ||
         (config_is_draft_head(c) && c->draft->fusion == FUSION_ATTENTION))
         return err_set(err,
-                       "%s: latent attention excludes qk_norm, bias_qkv, clip_qkv, norm layer and "
-                       "fusion attention",
+                       "%s: latent attention excludes qk_norm, bias_qkv, clip_qkv, attn_gate, norm "
+                       "layer and fusion attention",
                        name);
     if (c->heads * (c->latent->nope_dim + c->keys->rope.dim) > MAX_WIDTH ||
         c->heads * c->latent->v_dim > MAX_WIDTH)

@@ -361,5 +361,6 @@ struct state_shape config_state_shape(const struct config *c)
         .key_dim = c->recurrent->key_dim,
         .value_dim = c->recurrent->value_dim,
         .tiled = c->recurrent->tiled,
-        .delta = kind == LAYER_DELTA};
+        .delta = kind == LAYER_DELTA,
+        .by_row = c->recurrent->by_row};
 }

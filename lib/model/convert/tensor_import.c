@@ -440,15 +440,17 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     /* some vectors are published as matrices of one row, or in GGUF of one column */
     const bool transposed = transform->transposed || (kind->in == DIM_NONE && from->n_dims == 2 &&
                                                       from->dim[1] != 1 && !each && !experts);
-    *import = (struct tensor_import){.from = from,
-                                     .type = tensor_import_type(from, kind),
-                                     .columns = columns,
-                                     .plus_one = transform->plus_one,
-                                     .exp = transform->exp,
-                                     .negated = transform->negated,
-                                     .per_head = per_head};
+    *import =
+        (struct tensor_import){.from = from,
+                               .type = tensor_import_type(from, kind),
+                               .columns = columns,
+                               .plus_one = transform->plus_one,
+                               .exp = transform->exp,
+                               .negated = transform->negated,
+                               .per_head = per_head,
+                               .conv_part = kind->out == DIM_CONV_WEIGHT && transform->per_expert};
     const size_t all = plan_parts(import, transform, kind, config);
-    const size_t rows = per_head ? config->head_dim : all;
+    const size_t rows = per_head ? config->head_dim : import->conv_part ? all / CONV_PARTS : all;
     import->row_step = transposed ? 1 : columns;
     import->column_step = transposed ? rows : 1;
     import->base = experts ? expert * rows * columns : 0;
@@ -469,6 +471,7 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
                        from->name);
     if (conv) {
         const size_t taps = import->taps = config->recurrent->conv_kernel;
+        import->group = rows;
         const struct needed_shape needed = {2, {rows / taps, taps, 0}, taps, 0};
         return check_shape(from, import->type, &needed, name, err);
     }

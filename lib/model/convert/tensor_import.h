@@ -12,6 +12,8 @@ enum import_result {
     IMPORT_NO_MEMORY,
 };
 
+enum { CONV_PARTS = 3 }; /* channels of queries, keys and values, which are as many of each */
+
 struct tensor_import {
     const struct source_tensor *from; /* NULL: none */
     const struct block_type *type;    /* of its elements */
@@ -26,6 +28,7 @@ struct tensor_import {
      * else 0 */
     size_t head_dim, rope_dim, rope_at;
     bool per_head;     /* the vector is that of one head */
+    bool conv_part;    /* the weights are those of a third of a convolution's channels */
     size_t taps;       /* > 0: a convolution's weights, [channels][taps] in the source */
     bool plus_one;     /* add 1 (norm gains) */
     bool exp, negated; /* take the exponential, or the value with the other sign */

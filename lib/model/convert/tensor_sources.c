@@ -66,7 +66,7 @@ int tensor_sources_find(struct tensor_sources *sources, const struct weight_sour
     const size_t heads = heads_of(config, kind);
     size_t n = size_max(weight_kind_stack(kind, config), 1);
     *sources = (struct tensor_sources){
-        .import = mem_zalloc(size_max(n, heads), sizeof *sources->import),
+        .import = mem_zalloc(size_max(n, size_max(heads, CONV_PARTS)), sizeof *sources->import),
         .n = n,
         .rows = config_dim(config, kind->out),
         .vectors = weight_kind_stack(kind, config) && kind->in == DIM_NONE,
@@ -91,6 +91,10 @@ int tensor_sources_find(struct tensor_sources *sources, const struct weight_sour
             sources->n = n = heads;
             sources->rows = config->head_dim;
         }
+        if (sources->import[0].conv_part) {
+            sources->n = n = CONV_PARTS;
+            sources->rows = config_conv_width(config) / CONV_PARTS;
+        }
     }
     return 0;
 }
@@ -102,10 +106,11 @@ enum import_result tensor_sources_rows(const struct tensor_sources *sources, siz
     enum import_result worst = IMPORT_FINITE;
     for (size_t done = 0, some; !sources->vectors && done < rows; done += some) {
         const size_t at = first_row + done;
-        const struct tensor_import *import = &sources->import[at / each];
+        const struct tensor_import *import = &sources->import[at / each % sources->n];
         some = size_min(rows - done, each - at % each);
         char *part = (char *)out + (done ? done * import->columns * dtype_size(to) : 0);
-        const enum import_result result = tensor_import_rows(import, at % each, some, to, part);
+        const enum import_result result =
+            tensor_import_rows(import, at / each / sources->n * each + at % each, some, to, part);
         worst = result > worst ? result : worst;
     }
     if (!sources->vectors)

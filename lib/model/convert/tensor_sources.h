@@ -1,4 +1,4 @@
-/* The source tensors of an output tensor: one, or one of each expert or head. */
+/* The source tensors of an output tensor: one, or one of each expert or head, or of queries, keys and values. */
 #pragma once
 
 #include "format/bmc/bmcfile.h"
@@ -8,7 +8,7 @@
 struct tensor_sources {
     struct tensor_import *import; /* [n]: of each matrix or vector of a stack */
     size_t n;                     /* 0: none, as in a synthetic model */
-    size_t rows;                  /* of each */
+    size_t rows;                  /* of each that follow one another, before those of the next */
     bool vectors;                 /* a stack of vectors: each is a row of the output tensor */
 };
 

@@ -62,7 +62,7 @@ static bool of_heads(const struct weight_kind *kind)
 
 static bool of_states(const struct weight_kind *kind)
 {
-    return kind->out == DIM_STATE_KEYS || kind->out == DIM_STATE_VALUES || kind->out == DIM_STATE_HEADS;
+    return kind->out >= DIM_STATE_KEYS && kind->out <= DIM_STATE_DECAYS;
 }
 
 static bool rotates(const struct weight_kind *kind)

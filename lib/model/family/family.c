@@ -29,7 +29,7 @@ static int add_tensor(struct family *family, const struct family_line *line, str
     const bool per_expert = family_names_experts(tensor->pattern, kind);
     if (!tensor_transform_parse(&tensor->transform, kind, w.word + 2, w.n - 2) ||
         (per_expert && !weight_kind_of_experts(kind) && !weight_kind_of_streams(kind) &&
-         kind->out != DIM_Q_NORM && kind->out != DIM_K_NORM))
+         kind->out != DIM_Q_NORM && kind->out != DIM_K_NORM && kind->out != DIM_CONV_WEIGHT))
         return family_bad_line(line, err);
     tensor->transform.per_expert = per_expert;
     return 0;

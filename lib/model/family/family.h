@@ -82,7 +82,8 @@ int family_take_names(struct family *family, const struct weight_source *source,
 
 /* The place of weights in a model; both are ignored for kinds that have one tensor. */
 struct tensor_place {
-    size_t layer, expert;
+    size_t layer;
+    size_t expert; /* or head, or 0 to 2 for a convolution's weights of queries, keys and values */
 };
 
 /* Returns the transform, and in `name` the name, of the nth source tensor that may have the weights

@@ -166,16 +166,17 @@ static int set_rows(struct config_draft *draft, const char *key, const char *ten
     return set_key(draft, key, text, err);
 }
 
-/* Marks layers[0..n) that a value of config.json chooses: with `every`, a number, each layer of that many is
- * the last one; else those whose numbers a list has. False if the value is neither. */
-static bool choose_layers(const json_t *value, bool every, bool *layers, size_t n)
+/* Marks layers[0..n) that a value of config.json chooses: with "every", a number, each layer of that many is the last
+ * one; else those whose numbers a list has, from 0, or with "nth" from 1. False if the value is neither. */
+static bool choose_layers(const json_t *value, const char *how, bool *layers, size_t n)
 {
-    const json_int_t step = json_integer_value(value);
+    const bool every = strcmp(how, "every") == 0;
+    const json_int_t step = json_integer_value(value), first = strcmp(how, "nth") == 0;
     for (size_t i = 0; every && i < n; i++)
         layers[i] = step > 0 && (json_int_t)(i + 1) % step == 0;
     for (size_t i = 0; !every && i < json_array_size(value); i++) {
         const json_t *item = json_array_get(value, i);
-        const json_int_t layer = json_integer_value(item);
+        const json_int_t layer = json_integer_value(item) - first;
         if (!json_is_integer(item) || layer < 0 || (size_t)layer >= n)
             return false;
         layers[layer] = true;
@@ -183,7 +184,7 @@ static bool choose_layers(const json_t *value, bool every, bool *layers, size_t 
     return every ? step > 0 : json_is_array(value);
 }
 
-/* Applies "KEY is VALUE at|every PATH else OTHER", words w: a list with a value per layer. Of a shape file, or if
+/* Applies "KEY is VALUE at|nth|every PATH else OTHER", words w: a list with a value per layer. Of a shape file, or if
  * config.json has nothing at PATH, it does nothing. */
 static int set_layers(struct config_draft *draft, const struct words *w, const json_t *json,
                       struct err *err)
@@ -197,7 +198,7 @@ static int set_layers(struct config_draft *draft, const struct words *w, const j
     if (!value || json_is_null(value))
         return 0;
     if (!text || !parse_size(text, &n) || n > MAX_LAYERS ||
-        !choose_layers(value, strcmp(w->word[3], "every") == 0, layers, n))
+        !choose_layers(value, w->word[3], layers, n))
         return err_set(err, "%s: \"%s\" is not %s of %s layers", draft->name, w->word[4],
                        strcmp(w->word[3], "every") == 0 ? "an interval" : "a list of numbers",
                        text ? text : "the");
@@ -211,7 +212,7 @@ static int set_layers(struct config_draft *draft, const struct words *w, const j
 static bool is_layers_line(const struct words *w)
 {
     return w->n == 7 && strcmp(w->word[1], "is") == 0 && strcmp(w->word[5], "else") == 0 &&
-           (strcmp(w->word[3], "at") == 0 || strcmp(w->word[3], "every") == 0);
+           text_lists("at nth every", w->word[3], strlen(w->word[3]));
 }
 
 /* True if the first of the paths that has a value has one of those wanted, or any; or if there is but one path, which

@@ -19,15 +19,20 @@ bool words_split(struct words *words, const char *text)
     return true;
 }
 
-/* Copies a tensor name, with the layer's number in place of the first % and the expert's in place of the
- * second. */
-static void family_fill_pattern(const char *pattern, size_t layer, size_t expert, char *name,
-                                size_t size)
+/* Copies a tensor name, with the layer's number in place of the first % and in place of the second the expert's, or q,
+ * k or v in convolutions' names. */
+static void family_fill_pattern(const char *pattern, const struct weight_kind *kind, size_t layer,
+                                size_t expert, char *name, size_t size)
 {
     const char *mark = strchr(pattern, '%'), *next = mark ? strchr(mark + 1, '%') : NULL;
+    char second[24];
+    if (kind && kind->out == DIM_CONV_WEIGHT)
+        snprintf(second, sizeof second, "%c", "qkv"[expert]);
+    else
+        snprintf(second, sizeof second, "%zu", expert);
     if (next)
-        snprintf(name, size, "%.*s%zu%.*s%zu%s", (int)(mark - pattern), pattern, layer,
-                 (int)(next - mark - 1), mark + 1, expert, next + 1);
+        snprintf(name, size, "%.*s%zu%.*s%s%s", (int)(mark - pattern), pattern, layer,
+                 (int)(next - mark - 1), mark + 1, second, next + 1);
     else if (mark)
         snprintf(name, size, "%.*s%zu%s", (int)(mark - pattern), pattern, layer, mark + 1);
     else
@@ -127,7 +132,7 @@ const struct tensor_transform *family_tensor(const struct family *family,
             continue;
         const size_t layer =
             weight_kind_of_streams(kind) ? place.expert : family->first_layer + place.layer;
-        family_fill_pattern(tensor->pattern, layer, place.expert, first, TENSOR_NAME_SIZE);
+        family_fill_pattern(tensor->pattern, kind, layer, place.expert, first, TENSOR_NAME_SIZE);
         for (size_t other = 0; family_other_name(family, first, other, name); other++)
             if (nth-- == 0)
                 return &tensor->transform;
@@ -141,7 +146,7 @@ const struct source_tensor *family_find_tensor(const struct family *family,
 {
     char name[TENSOR_NAME_SIZE], other[TENSOR_NAME_SIZE];
     const struct source_tensor *found = NULL;
-    family_fill_pattern(pattern, layer, 0, name, sizeof name);
+    family_fill_pattern(pattern, NULL, layer, 0, name, sizeof name);
     for (size_t nth = 0; source && source->format && !found; nth++) {
         if (!family_other_name(family, name, nth, other))
             break;

@@ -12,7 +12,8 @@
 bool shard_replicates(const struct config *c, enum dim dim)
 {
     return dim == DIM_EXPERTS || (dim >= DIM_LAYER_INPUT && dim <= DIM_LAUREL) ||
-           dim == DIM_HIDDEN_WHOLE || (c->latent->kv_rank && (dim == DIM_KV || dim == DIM_Q_LORA)) ||
+           dim == DIM_HIDDEN_WHOLE || dim == DIM_STATE_RANK ||
+           (c->latent->kv_rank && (dim == DIM_KV || dim == DIM_Q_LORA)) ||
            (dim == DIM_STATE_KEYS && !config_splits_keys(c));
 }
 
@@ -49,6 +50,8 @@ static size_t unit_of(const struct config *c, enum dim dim)
     case DIM_K_B: return c->latent->kv_rank;
     case DIM_KV: return c->head_dim;
     case DIM_STATE_HEADS: return c->recurrent->heads ? state_group(c) : PACK_OUT;
+    case DIM_STATE_DECAYS:
+        return unit_of(c, DIM_STATE_HEADS) * (c->recurrent->by_row ? c->recurrent->key_dim : 1);
     case DIM_STATE_VALUES:
         return c->recurrent->heads ? state_group(c) * c->recurrent->value_dim : PACK_OUT;
     case DIM_STATE_KEYS: return c->recurrent->key_dim;

@@ -409,6 +409,7 @@ int main(int argc, char **argv)
         {LAYER_FULL, TINY_LATENT | TINY_INDEX, "sparse attention"},
         {LAYER_FULL, TINY_SINKS | TINY_EXPERTS, "sinks, experts"},
         {LAYER_DELTA, TINY_EXPERTS, "delta, experts"},
+        {LAYER_DELTA, TINY_LATENT, "delta by row, latent attention"},
         {LAYER_MAMBA, TINY_GROUPS, "mamba, groups of experts"}};
     static const char *const kv[] = {"bmc", "segment", "paged", "reserve", "iterative", "headwise"};
     static char name[] = "test_state.XXXXXX"; /* in the current folder, which a test removes */

@@ -17,7 +17,7 @@ static float *random_floats(size_t n)
     return x;
 }
 
-/* A step of the recurrence against its formula, with and without the delta rule, in and out of place;
+/* A step of the recurrence against its formula, without the delta rule, with it, and with decays by row; in and out of place;
  * convolution and gate. */
 static void test_recurrence(const struct kernels *k)
 {
@@ -26,18 +26,19 @@ static void test_recurrence(const struct kernels *k)
     float *key = random_floats(KEYS), *q = random_floats(KEYS), *v = random_floats(W);
     float *x = random_floats(TAPS * N), *w = random_floats(TAPS * N), *bias = random_floats(N);
     const float *const row[] = {x, x + 2 * N, x + N, x + 3 * N};
-    for (int delta = 0; delta < 2; delta++) {
-        const struct recur step = {after, s, KEYS, key, q, v, 0.8f, 0.3f, delta, y};
+    for (int delta = 0; delta < 3; delta++) {
+        const struct recur step = {after, s,    KEYS,      key, q, v, delta == 2 ? x : NULL,
+                                   0.8f,  0.3f, delta > 0, y};
         struct recur again = step;
         double worst = 0;
         k->recur(&step);
         for (size_t j = 0; j < W; j++) {
             double memory = 0, d = v[j], want = 0;
             for (size_t i = 0; i < KEYS; i++)
-                memory += (double)s[i * W + j] * key[i];
-            d = delta ? 0.3f * (d - 0.8f * memory) : d;
+                memory += (double)(delta == 2 ? x[i] : 0.8f) * s[i * W + j] * key[i];
+            d = delta ? 0.3f * (d - memory) : d;
             for (size_t i = 0; i < KEYS; i++) {
-                const double next = 0.8f * s[i * W + j] + key[i] * d;
+                const double next = (delta == 2 ? x[i] : 0.8f) * s[i * W + j] + key[i] * d;
                 worst = fmax(worst, fabs(next - after[i * W + j]));
                 want += next * q[i];
             }

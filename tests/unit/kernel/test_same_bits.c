@@ -261,16 +261,18 @@ static void test_activations(enum inputs inputs, enum epilogue_act act)
     }
 }
 
-static void test_recurrence(enum inputs inputs, size_t keys, bool delta)
+static void test_recurrence(enum inputs inputs, size_t keys, bool delta, bool by_row)
 {
     enum { KEYS = 70, W = RECUR_WIDTH };
-    float before[KEYS * W], key[KEYS], q[KEYS], v[W];
+    float before[KEYS * W], key[KEYS], q[KEYS], v[W], decays[KEYS];
     fill(before, ARRAY_LEN(before), inputs);
     fill(key, KEYS, inputs);
     fill(q, KEYS, inputs);
     fill(v, W, inputs);
+    fill(decays, KEYS, inputs);
     COMPARE((KEYS + 1) * W, "recur", {
-        const struct recur step = {y, before, keys, key, q, v, 0.8f, 0.3f, delta, y + keys * W};
+        const struct recur step = {y,    before, keys,  key,         q, v, by_row ? decays : NULL,
+                                   0.8f, 0.3f,   delta, y + keys * W};
         k->recur(&step);
     });
 }
@@ -385,8 +387,9 @@ static void test_set(enum inputs inputs)
     for (int act = EPILOGUE_NONE; act <= EPILOGUE_CLAMPED_SWIGLU; act++)
         test_activations(inputs, (enum epilogue_act)act);
     for (size_t keys = 5; keys <= 70; keys += 13) {
-        test_recurrence(inputs, keys, false);
-        test_recurrence(inputs, keys, true);
+        test_recurrence(inputs, keys, false, false);
+        test_recurrence(inputs, keys, true, false);
+        test_recurrence(inputs, keys, true, true);
     }
     for (size_t n = 0; n < 48; n++)
         test_products(inputs, types[n % 3], 1 + n / 3);
