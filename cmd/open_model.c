@@ -52,10 +52,10 @@ void cli_report_conversion(const struct program *program, const char *source,
                 chat->refused.text,
                 chat->no_format ? ", and no chat format replaces it; --chat-template NAME chooses one"
                                 : "; a chat format replaces it, which --info shows");
-    const struct err *const texts[] = {&chat->others,       &chat->ignored,  &notes->left_out,
-                                       &notes->head,        &notes->pooling, &notes->prompts,
-                                       &notes->requantized, &notes->kept,    &notes->replaced,
-                                       &notes->dequantized, &notes->draft,   &notes->chat};
+    const struct err *const texts[] = {
+        &chat->others,     &chat->ignored,      &notes->left_out, &notes->head,     &notes->pooling,
+        &notes->prompts,   &notes->requantized, &notes->kept,     &notes->replaced, &notes->dequantized,
+        &notes->unrounded, &notes->draft,       &notes->chat};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
         if (*texts[i]->text)
             cli_say(stderr, "%s: %s: %s\n", program->name, source, texts[i]->text);

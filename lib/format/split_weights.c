@@ -11,7 +11,7 @@ const struct block_type *split_type(enum dtype stored)
 {
     static const struct block_type types[DTYPE_COUNT] = {
         SPLIT(F32, 1),      SPLIT(BF16, 1),  SPLIT(Q4_0, 32),       SPLIT(Q4_Z32, 32),
-        SPLIT(Q4_Z128, 32), SPLIT(Q8_0, 32), SPLIT(Q8_CHANNEL, 32),
+        SPLIT(Q4_Z128, 32), SPLIT(Q8_0, 32), SPLIT(Q8_CHANNEL, 32), SPLIT(TQ2_0, 256),
     };
     return &types[stored];
 }
@@ -26,9 +26,11 @@ static uint32_t load_unit(const unsigned char *at, size_t bytes)
 
 static unsigned integer_at(const struct packed_integers *p, size_t row, size_t column)
 {
-    const size_t unit =
-        (row >> p->row_shift) * p->row_step + (column >> p->column_shift) * p->column_step;
-    const size_t place = (row & ((1u << p->row_shift) - 1)) + (column & ((1u << p->column_shift) - 1));
+    const size_t plane = p->plane ? row / p->plane : 0;
+    const size_t unit = ((row - plane * p->plane) >> p->row_shift) * p->row_step +
+                        (column >> p->column_shift) * p->column_step;
+    const size_t place =
+        plane + (row & ((1u << p->row_shift) - 1)) + (column & ((1u << p->column_shift) - 1));
     const uint32_t bits = load_unit(p->data + unit * p->unit_bytes, p->unit_bytes);
     return (bits >> p->bits * (p->order ? p->order[place] : place) & ((1u << p->bits) - 1)) ^ p->flip;
 }
@@ -59,7 +61,9 @@ static size_t group_at(const struct split_weights *s, size_t column)
 
 static float scale_at(const struct split_weights *s, size_t row, size_t group)
 {
-    return load_scale(s, row / s->row_block * s->scale_row_step + group * s->scale_column_step);
+    const float scale =
+        load_scale(s, row / s->row_block * s->scale_row_step + group * s->scale_column_step);
+    return s->inverse ? 1 / scale : scale;
 }
 
 static int zero_at(const struct split_weights *s, size_t row, size_t group)
@@ -94,9 +98,10 @@ void split_values(float *x, const struct split_weights *s, size_t at, size_t ste
 
 void split_row(unsigned char *to, enum dtype type, const struct split_weights *s, size_t row)
 {
-    const size_t n = s->columns, scales = quant_row_scales_at(type, n, SCALE_MAIN),
+    const enum scale_kind which = quant_types[type].scales[SCALE_MAIN].bytes ? SCALE_MAIN : SCALE_D;
+    const size_t n = s->columns, scales = quant_row_scales_at(type, n, which),
                  zeros = quant_row_scales_at(type, n, SCALE_MIN);
-    const struct scale_array array = quant_types[type].scales[SCALE_MAIN];
+    const struct scale_array array = quant_types[type].scales[which];
     memset(to, 0, quant_row_q_bytes(type, n));
     for (size_t i = 0; i < n; i++)
         quant_row_set_q(type, to, i, integer_at(&s->q, row, i));
@@ -119,7 +124,8 @@ static size_t groups_of(const struct split_weights *s) { return div_up(s->column
 /* True if all scales are numbers of f16. */
 static bool scales_fit_f16(const struct split_weights *s)
 {
-    for (size_t row = 0; row < s->rows && s->scale_type != DTYPE_F16; row += s->row_block)
+    for (size_t row = 0; row < s->rows && (s->scale_type != DTYPE_F16 || s->inverse);
+         row += s->row_block)
         for (size_t g = 0; g < groups_of(s); g++) {
             const float x = scale_at(s, row, g);
             if (f16_to_f32(f16_from_f32(x)) != x)
@@ -152,11 +158,21 @@ static bool zeros_are(const struct split_weights *s, int zero)
     return true;
 }
 
+/* Of integers -1, 0 and 1 with one scale. */
+static enum dtype choose_ternary(const struct split_weights *s)
+{
+    if (s->columns % 256 == 0 && scales_fit_f16(s))
+        return DTYPE_TQ2_0;
+    return s->scale_type == DTYPE_BF16 && !s->inverse ? DTYPE_BF16 : DTYPE_F32;
+}
+
 enum dtype split_choose(const struct split_weights *s)
 {
     const bool whole_rows = s->column_block >= s->columns;
     if (s->e4m3)
         return products_fit_bf16(s) ? DTYPE_BF16 : DTYPE_F32;
+    if (s->q.plane)
+        return choose_ternary(s);
     if (s->group_of || (!whole_rows && s->column_block % QK_GROUP) || s->columns % QK_GROUP)
         return DTYPE_F32;
     if (s->q.bits == 8) {

@@ -1,5 +1,5 @@
-/* Quantised matrices whose integers, scales and zero points are tensors of their own, as GPTQ, AWQ and
- * compressed-tensors publish them, and matrices in FP8 with scales:
+/* Quantised matrices whose integers, scales and zero points are tensors of their own, as GPTQ, AWQ, compressed-tensors and
+ * BitNet publish them, and matrices in FP8 with scales:
  *
  *   value = scale * (q - zero), rounded once to f32
  *
@@ -15,6 +15,8 @@ struct packed_integers {
     unsigned bits;
     unsigned row_shift, column_shift; /* a unit holds 1 << shift rows or columns; one of both is 0 */
     size_t row_step, column_step;     /* from a unit to the next, in units */
+    size_t
+        plane; /* a unit holds the rows r, r + plane, .. and is at row r; 0: neighbouring ones, as above */
     const uint8_t *order; /* place in its unit of each integer; NULL: from the lowest bits up */
     unsigned flip;        /* bits that are inverted: the sign of two's complement */
 };
@@ -28,6 +30,7 @@ struct split_weights {
     bool e4m3; /* q are numbers of 4 bits of exponent and 3 of fraction, in no need of a zero */
     const unsigned char *scale;
     enum dtype scale_type;          /* F32, F16 or BF16 */
+    bool inverse;                   /* the scale is what values are divided by */
     size_t row_block, column_block; /* rows and columns that share a scale */
     size_t scale_row_step, scale_column_step;
     const unsigned char *group_of; /* the group of each column, an i32; NULL: column / column_block */

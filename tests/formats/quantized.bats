@@ -1,4 +1,4 @@
-# Folders of GPTQ, AWQ, compressed-tensors and FP8: the values that their formats define, bit for bit; refusals.
+# Folders of GPTQ, AWQ, compressed-tensors, FP8 and BitNet: the values that their formats define, bit for bit; refusals.
 load ../helper
 
 # copy NAME: ./bad is the folder NAME, with files of its own.
@@ -67,8 +67,10 @@ fp8-block f32
 fp8-powers bf16
 fp8-tensor f32
 fp8-channel f32
+bitnet bf16,tq2_0
+bitnet-inverse f32
 END
-    [ $n -eq 16 ]
+    [ $n -eq 18 ]
 }
 
 @test "latent attention, and experts of different types: the model of the same values in f32" {
@@ -90,6 +92,8 @@ END
     [[ $output == *'7 matrices of GPTQ become f32'* ]] || fail "$output"
     run -0 bmc-convert --dry-run "$FIXTURES/quantized/gptq-asym-128"
     [[ $output != *become* ]] || fail "$output"
+    run -0 bmc-convert --dry-run "$FIXTURES/quantized/bitnet"
+    [[ $output == *'inputs of products, which the model'*' rounds to 8 bits per token, are not rounded'* ]] || fail "$output"
     expect_error 1 'q4_z128, which GGUF lacks: choose another type with --type' bmc-convert "$FIXTURES/quantized/awq-128" -o out.gguf
 }
 
@@ -130,8 +134,10 @@ int4-32|.format = "marlin-24"|compressed-tensors, format "marlin-24"
 fp8-block|.weight_block_size = [0, 80]|weight_scale_inv" is F32.*expected a scale of all
 fp8-block|.weight_block_size = [128, 128]|weight_scale_inv" is F32.*expected a scale of all
 fp8-block|.fmt = "e5m2"|fp8, fmt "e5m2"
+bitnet|.quantization_mode = "online"|bitnet, quantization_mode "online"
+bitnet|.use_rms_norm = true|bitnet with use_rms_norm
 END
-    [ $n -eq 18 ]
+    [ $n -eq 20 ]
 }
 
 @test "tensors that are missing, damaged or of another shape" {

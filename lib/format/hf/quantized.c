@@ -1,4 +1,4 @@
-/* Quantised weights of Hugging Face folders: what the tensors of GPTQ, AWQ, compressed-tensors and FP8 are. To read
+/* Quantised weights of Hugging Face folders: what the tensors of GPTQ, AWQ, compressed-tensors, FP8 and BitNet are. To read
  * another layout, add a row to `schemes`. */
 #include "format/hf/quantized.h"
 
@@ -36,6 +36,8 @@ static const struct quantized_variant {
     {"fbgemm_fp8", "quant_method", {"fbgemm_fp8", NULL}},
     {"modelopt", "quant_algo", {"FP8", NULL}},
     {"mxfp4", "quant_method", {"mxfp4", NULL}},
+    {"bitnet", "linear_class", {"bitlinear", "autobitlinear", NULL}},
+    {"bitnet", "quantization_mode", {"offline", NULL}},
 };
 
 static int check_variant(const json_t *how, const struct quantized_variant *variant, const char *folder,
@@ -403,6 +405,39 @@ static int join_bytes(struct join *join, struct err *err)
     return e4m3 ? 0 : take_zeros(join, err);
 }
 
+/* ---- BitNet b1.58 (Ma et al. 2024) ---- */
+
+/* NAME.weight of bytes with four rows of -1, 0 and 1 each, as many rows apart as there are bytes in a column, and
+ * NAME.weight_scale, the one scale, by which products are multiplied or, of linear_class bitlinear, divided. */
+static int join_bitnet(struct join *join, struct err *err)
+{
+    struct split_weights *split = join->split;
+    struct source_tensor *q = join->tensor;
+    const char *class = json_string_value(json_object_get(join->how, "linear_class"));
+    if (json_is_true(json_object_get(join->how, "use_rms_norm")))
+        return err_set(err, "%s: quantized weights (bitnet with use_rms_norm) are not supported",
+                       join->folder);
+    if (q->n_dims != 2 || !q->dim[0] || !q->dim[1] || q->dim[0] > SIZE_MAX / 4)
+        return refuse(join, q, "a matrix", err);
+    split->rows = 4 * q->dim[0];
+    split->columns = q->dim[1];
+    split->q = (struct packed_integers){.data = q->data,
+                                        .unit_bytes = 1,
+                                        .bits = 2,
+                                        .plane = q->dim[0],
+                                        .row_step = q->dim[1],
+                                        .column_step = 1};
+    split->zero_point = 1;
+    split->inverse = !class || strcasecmp(class, "bitlinear") == 0;
+    if (take_scale(join, ".weight_scale", false, err) < 0)
+        return -1;
+    for (size_t i = 0; i < q->bytes; i++)
+        if (q->data[i] & q->data[i] >> 1 & 0x55)
+            return err_set(err, "%s: tensor \"%s\" has the integer 2; those of BitNet are -1, 0 and 1",
+                           join->folder, q->name);
+    return 0;
+}
+
 /* ---- the table ---- */
 
 static const struct scheme {
@@ -421,6 +456,7 @@ static const struct scheme {
      {"fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", NULL},
      "FP8",
      join_bytes},
+    {".weight", "U8", {"bitnet", NULL}, "BitNet", join_bitnet},
 };
 
 static const struct scheme *scheme_of(const struct source_tensor *tensor, const char *method)
