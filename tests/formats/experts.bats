@@ -95,6 +95,7 @@ glm4-moe|.first_k_dense_replace = 2|"model.layers.1.mlp.gate_proj.weight" is mis
 glm4-moe|.n_shared_experts = 3|shared_experts.gate_proj.weight" has shape \[36\]\[40\], its configuration needs \[54\]\[40\]$
 granite-moe|.shared_intermediate_size = 13|shared_mlp.input_linear.weight" has shape [[]52[]][[]40[]], its configuration needs [[]26[]][[]40[]]$
 granite-moe|.num_local_experts = 0|experts_used, expert_ffn, shared_ffn and expert_beside need experts above 0$
+ernie4_5-moe|.moe_norm_min = 0.1|"moe_norm_min" is 0.1, but the ernie45-moe family supports only 1e-12$
 ernie4_5-moe|.moe_layer_end_index = -1|"model.layers.3.mlp.gate.weight" is missing
 ernie4_5-moe|.moe_layer_start_index = 2|"model.layers.1.mlp.gate_proj.weight" is missing
 ernie4_5-moe|.moe_layer_end_index = -2|expert_last is "-2"
@@ -106,7 +107,7 @@ gpt-oss|.intermediate_size = 64|gate_up_proj_blocks" has shape [[]4[]][[]64[]][[
 gpt-oss|.quantization_config.quant_method = "awq"|config.json says that the weights are quantized .awq., but no tensor is
 olmoe|.clip_qkv = 8|"clip_qkv" is 8, but the olmoe family supports only 0$
 END
-    [ "$n" -eq 36 ]
+    [ "$n" -eq 37 ]
 }
 
 # All types and instruction sets: the same bits with any number of threads, tokens per pass and sequences, with drafts and under
