@@ -1,4 +1,4 @@
-/* libbmc: LLM inference on CPUs. See libbmc(3).
+/* libbmc: LLM inference on CPUs, and on GPUs through OpenCL. See libbmc(3).
  *
  *    #include <bmc.h>
  *    cc program.c $(pkg-config --cflags --libs bmc)
