@@ -66,5 +66,5 @@ lines() { timeout 60 "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --jsonl --chat-te
 LIST
     # by default calls are left to the model where a schema is not supported
     ok lines -n 1 <<<'{"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "y", "parameters": {"not": {}}}]}'
-    expect_error 2 'go with --chat or --jsonl' bmc-gen -q -m "$(model grimm)" --reasoning hide x
+    expect_error 2 '--reasoning goes with --chat or --jsonl' bmc-gen -q -m "$(model grimm)" --reasoning hide x
 }

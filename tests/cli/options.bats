@@ -194,7 +194,7 @@ help_of() { # FILE OPTION
 --reverse-prompt --stop
 --prompt-cache-ro --load-kv
 END
-    for option in -ngl --n-gpu-layers --gpu-layers --tfs --json-object -cnv --color --no-mmap --control-vector -hf --jinja; do
+    for option in --tfs --json-object -cnv --color --no-mmap --control-vector -hf --jinja; do
         refuses "unknown option $option: .*" bmc-gen $option 1
     done
     refuses "unknown option --tfs: the samplers are .*" bmc-spec --tfs 2

@@ -515,8 +515,8 @@ ways() { # KV
     expect_error 2 'exclude each other' bmc-spec -m "$g" -d "$d" --recycle -p x
     expect_error 2 'no tree' bmc-spec -m "$g" -d "$d" --lookup --tree 4 -p x
     expect_error 2 'a single drafter' bmc-spec -m "$g" -d "$d" --suffix --record-acceptance -p x
-    expect_error 2 'go with --suffix' bmc-spec -m "$g" --lookup --lookup-corpus in -p x
-    expect_error 2 'go with --suffix' bmc-spec -m "$g" -d "$d" --suffix-pool 1K -p x
+    expect_error 2 '--lookup-corpus goes with --suffix' bmc-spec -m "$g" --lookup --lookup-corpus in -p x
+    expect_error 2 '--suffix-pool goes with --suffix' bmc-spec -m "$g" -d "$d" --suffix-pool 1K -p x
     expect_error 2 'suffix-pool.*64 to' bmc-spec -m "$g" --suffix --suffix-pool 63 -p x
     expect_error 2 'draft-max.*0 to 256' bmc-spec -m "$g" -d "$d" -p x -k 1000
     expect_error 2 'draft-max.*"many"' bmc-spec -m "$g" -d "$d" -p x -k many

@@ -214,7 +214,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 {"messages": [{"role": "user", "content": "x"}], "prompt": "y"}|exactly one of "prompt", "ids" and "messages"
 END
     expect_error 1 'chat format "nosuch" is unknown; known are alpaca, chatml' bmc-gen -m "$(model grimm)" --chat --chat-template nosuch -p x
-    expect_error 2 '--system, --parse-special and --tools go with --chat or --jsonl' bmc-gen -m "$(model grimm)" --system x -p x
+    expect_error 2 '--system goes with --chat or --jsonl' bmc-gen -m "$(model grimm)" --system x -p x
     expect_error 2 '--chat goes with generation' bmc-gen -m "$(model grimm)" --chat --score -p x
     expect_error 2 '--chat needs a prompt as text' bmc-gen -m "$(model grimm)" --chat --prompt-ids 1
     expect_error 1 'has no chat format' bmc-gen -m "$(model grimm)" --chat -p x

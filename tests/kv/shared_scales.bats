@@ -115,6 +115,7 @@ gen() { bmc-gen -q -m "$(model grimm)" --ignore-eos -c 80 "$@"; }
         {
             echo "model_id $(jq -r .model_id info)"
             jq -r 'if .layer_sizes then "layers in_order" else empty end, if .version == 9 then "keys scaled" else empty end' info
+            [ $name != qwen3next ] || echo "keys scaled" # whose version is that of recurrent states
             for ((l = 0; l < ${#heads[@]}; l++)); do
                 for ((h = 0; h < heads[l]; h++)); do
                     if [ $name = deepseek-v2-moe ]; then echo "$l $h -3 4"; else echo "$l $h -3 4 -2.5 2"; fi

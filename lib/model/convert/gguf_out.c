@@ -125,13 +125,11 @@ static const char *first_difference(const char *a, const char *b)
 static void say_unreadable(const struct gguf_out *out, struct err *err)
 {
     const struct err why = *err;
-    const size_t len = strlen(out->name);
-    const bool named = strncmp(why.text, out->name, len) == 0 && strncmp(why.text + len, ": ", 2) == 0;
     if (why.code != ERR_NO_MEMORY)
         err_set(
             err,
             "%s: models of the %s family are not written as GGUF files: write a .bmc model (%.200s)",
-            out->name, out->config->family, why.text + (named ? len + 2 : 0));
+            out->name, out->config->family, why.text);
 }
 
 /* Reads the file as it would be: 1 if it gives the same model, 0 and the reason in `err` if it does not. */
