@@ -204,6 +204,7 @@ int cpu_choose(struct backend_pass *pass, const struct op *op, const struct op_s
     for (size_t s = 0; s < step->n_queries; s++) {
         const struct attn_query *query = &step->query[s];
         struct kv_view view;
+        kv_prefetch(pass->kv, query->seq, op->choose.layer, 0, 1);
         if (kv_view(pass->kv, query->seq, op->choose.layer, 0, 1, &view, err) < 0)
             return -1;
         for (size_t first = 0; first < query->rows; first += CHOOSE_ROWS)

@@ -335,13 +335,23 @@ END
                 # shellcheck disable=SC2086
                 assert_equal "$(hash_of bmc-spec "${run[@]}" --cache-type $cache $how --always --kv paged)" "$want"
             done
-            assert_equal "$(hash_of bmc-gen "${run[@]}" --cache-type $cache --chunk 9 -t 1 --kv headwise:ram=200K,dir=.)" "$want"
+            assert_equal "$(hash_of bmc-gen "${run[@]}" --cache-type $cache --chunk 9 -t 1 --kv headwise)" "$want"
             bmc-gen -q -m "$(converted "$name")" --prompt-ids "$ids" -n 9 --ignore-eos --cache-type $cache --save-kv story.kv >/dev/null
             ok bmc-convert --verify story.kv
             assert_equal "$(hash_of bmc-gen -q -m "$(converted "$name")" --load-kv story.kv -n 15 --ignore-eos --kv segment)" "$want"
         done
         want=$(bmc-gen "${run[@]}" --beams 3 --kv paged)
         assert_equal "$(bmc-gen "${run[@]}" --beams 3 --kv segment --chunk 5)" "$want"
+        mkdir folder
+        cp "$FIXTURES/families/$name"/* folder
+        jq '.max_position_embeddings = 2000' "$FIXTURES/families/$name/config.json" >folder/config.json
+        bmc-convert -q folder -o long.bmc # so long that heads are offloaded, those of indexers too
+        rm -r folder
+        local long=(-q -m long.bmc --prompt-ids "$(for i in {1..10}; do echo "$ids"; done)" -n 9 --ignore-eos --ids --chunk 200)
+        want=$(hash_of bmc-gen "${long[@]}" --kv headwise)
+        all=$(jq .kv_resident_bytes stats.json)
+        assert_equal "$(hash_of bmc-gen "${long[@]}" -t 1 --kv headwise:ram=500K,dir=.)" "$want"
+        [ "$(jq .kv_resident_bytes stats.json)" -lt "$all" ]
         expect_error 1 "$refused chooses among all positions, of which policy shift drops some" bmc-gen "${run[@]}" --kv shift
         for attn in $(attns); do
             [ "$attn" = fused ] || expect_error 1 "attention backend $attn does not support $refused" bmc-gen "${run[@]}" --attn "$attn"
