@@ -12,7 +12,7 @@ struct embedding {
     struct embed_stats *stats;
     size_t hidden;
     double *sum;   /* [slots][hidden]: sum of hidden states, in order of tokens; or the one state */
-    float *result; /* [config_pooled_width()], or logits[EMBED_TOKENS] */
+    float *result; /* [config_pooled_width()], or logits[EMBED_TOKENS], of ranks logits[vocab] */
     float *state;  /* [hidden]: of one token, or pooled */
     uint32_t *id;  /* [context]: of a pair's tokens, with their segments */
 };
@@ -115,6 +115,20 @@ static size_t add_tokens(struct text_batch *batch, struct text_slot *slot, size_
     return n;
 }
 
+/* Sets e->result to the logits of callbacks->token after a row; ranks compute all logits, of which each has a part. */
+static int take_logits(struct embedding *e, size_t row, struct err *err)
+{
+    struct session *session = e->batch.session;
+    const uint32_t *token = e->callbacks->token;
+    if (!session_model(session)->ranks)
+        return forward_token_logits(session_pass(session), row, token, EMBED_TOKENS, e->result, err);
+    if (session_logits(session, &row, 1, e->result, err) < 0)
+        return -1;
+    const float logit[EMBED_TOKENS] = {e->result[token[0]], e->result[token[1]]};
+    memcpy(e->result, logit, sizeof logit);
+    return 0;
+}
+
 /* Adds the hidden states of the slot's tokens in the last pass. */
 static int pool_rows(struct text_batch *batch, struct text_slot *slot, struct err *err)
 {
@@ -122,9 +136,7 @@ static int pool_rows(struct text_batch *batch, struct text_slot *slot, struct er
     double *sum = e->sum + slot->seq * e->hidden;
     for (size_t i = 0; i < slot->n_rows; i++) {
         const size_t at = slot->at + i, row = slot->first_row + i;
-        if (e->pooling == EMBED_LOGITS && at == slot->text.n - 1 &&
-            forward_token_logits(session_pass(batch->session), row, e->callbacks->token, EMBED_TOKENS,
-                                 e->result, err) < 0)
+        if (e->pooling == EMBED_LOGITS && at == slot->text.n - 1 && take_logits(e, row, err) < 0)
             return -1;
         if (e->pooling == EMBED_LOGITS || (e->pooling == EMBED_LAST && at != slot->text.n - 1) ||
             (e->pooling == EMBED_CLS && at != 0))
@@ -207,8 +219,9 @@ int embed_texts(struct session *session, enum embed_pooling pooling, bool normal
         return -1;
     }
     const struct config *config = &session_model(session)->config;
-    e.result = mem_alloc(pooling == EMBED_LOGITS ? EMBED_TOKENS : config_pooled_width(config),
-                         sizeof *e.result);
+    const size_t logits = session_model(session)->ranks ? config->vocab : EMBED_TOKENS;
+    e.result =
+        mem_alloc(pooling == EMBED_LOGITS ? logits : config_pooled_width(config), sizeof *e.result);
     e.id = mem_alloc(session_options(session)->context, sizeof *e.id);
     e.state = mem_alloc(hidden, sizeof *e.state);
     e.sum = mem_alloc(slots, hidden * sizeof *e.sum);

@@ -52,6 +52,15 @@ requests() { printf '{"prompt": "Once upon a time %s"}\n' 1 22 there 4 >in; }
     [ "$BMC_FULL" != 1 ] || same layers spec -p "Once upon a time" -n 12
 }
 
+@test "a language model reranks on ranks as in one process" {
+    needs_mpi
+    bmc-convert -q "$FIXTURES/rerankers/qwen3" -o qwen3.bmc
+    printf '%s\n' '{"query": "x", "documents": ["one", "two, longer"]}' '{"query": "y", "documents": ["three"]}' >in
+    for parallelism in tensor pipeline; do
+        same $parallelism gen -m qwen3.bmc --rerank -f in -np 2
+    done
+}
+
 @test "unsupported options under model parallelism are one-line errors" {
     needs_mpi
     refused() { # RANKS PATTERN OPTION..
