@@ -147,8 +147,8 @@ static void advance(struct prefix_chain *chain, const struct hash *key)
     chain->blocks++;
 }
 
-/* True if the block that ends behind `blocks` blocks has a file. Of models without KV entries only some have, which tell
- * how far a text has been seen. */
+/* True if the block that ends behind `blocks` blocks has a file. Of models without KV entries only some have, which mark
+ * how much of a prefix was stored. */
 static bool has_file(const struct prefix_store *s, size_t blocks)
 {
     return s->head.bytes || blocks % KVBLOCK_EMPTY == 0;

@@ -15,8 +15,8 @@ struct packed_integers {
     unsigned bits;
     unsigned row_shift, column_shift; /* a unit holds 1 << shift rows or columns; one of both is 0 */
     size_t row_step, column_step;     /* from a unit to the next, in units */
-    size_t
-        plane; /* a unit holds the rows r, r + plane, .. and is at row r; 0: neighbouring ones, as above */
+    /* a unit holds the rows r, r + plane, .. and is at row r; 0: neighbouring ones, as above */
+    size_t plane;
     const uint8_t *order; /* place in its unit of each integer; NULL: from the lowest bits up */
     unsigned flip;        /* bits that are inverted: the sign of two's complement */
 };

@@ -38,7 +38,7 @@ void forward_swap(struct forward *f)
     f->experts.pass = f->pass;
 }
 
-/* Has the backend of an operation take over, with the buffers that outlive a layer, of the first `rows` rows. */
+/* Switches to the operation's backend, with the buffers that outlive a layer, of the first `rows` rows. */
 static void enter_side(struct forward *f, bool host, size_t rows)
 {
     static const enum buffer kept[] = {BUFFER_X, BUFFER_LAYER_INPUTS};

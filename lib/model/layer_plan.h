@@ -68,10 +68,9 @@ struct rope_plan {
     double fast, slow; /* YaRN: beta_fast and beta_slow */
     bool whole;        /* YaRN: correction range rounded to whole dimensions */
     double gain;       /* factor of cos and sin; 0: the default of the scaling */
-    double
-        mscale; /* YaRN: weights of ln(factor) in the gain, and in what it is divided by; 0: neither. In */
-    double
-        mscale_all; /* latent attention the latter also sets a factor of attention scores (attn_scale()) */
+    /* YaRN: weights of ln(factor) in the gain, and in what it is divided by; 0: neither. In latent attention the
+     * latter also sets a factor of attention scores (attn_scale()). */
+    double mscale, mscale_all;
     struct factors short_factor; /* LongRoPE: per dimension, for sequences up to `original` */
     struct factors long_factor;  /* the same, beyond it */
 };
@@ -85,8 +84,8 @@ struct temperature_plan {
 /* Latent attention (MLA; latent_ops.c). The KV cache has one entry per token and layer, of kv_rank plus the
  * rotary dimensions; V is the first kv_rank elements. */
 struct latent_plan {
-    size_t
-        kv_rank; /* width of the latent that K and V of all heads are computed from; 0: no latent attention */
+    /* width of the latent that K and V of all heads are computed from; 0: no latent attention */
+    size_t kv_rank;
     size_t q_rank;   /* width of the latent of queries; 0: they are projected at once */
     size_t nope_dim; /* elements of a query head without positions; the rotary dimensions follow */
     size_t v_dim;    /* elements of a value head */
@@ -112,8 +111,8 @@ struct mlp_plan {
     int activation, kind; /* enum activation, enum mlp */
     bool bias, down_bias; /* all products have biases; only the last one has */
     double limit, alpha;  /* of ACT_CLAMPED_SWIGLU */
-    double gate_scale,
-        out_scale; /* factors of the gate before the activation, and of the output; 0: 1 */
+    /* factors of the gate before the activation, and of the output; 0: 1 */
+    double gate_scale, out_scale;
 };
 
 /* Experts and their router (expert_ops.c). */
@@ -122,8 +121,8 @@ struct moe_plan {
     size_t used;       /* experts per token */
     size_t ffn;        /* width of one */
     size_t shared_ffn; /* width of the MLP that all tokens use beside them; 0: none */
-    bool
-        shared_gated; /* the shared MLP's output is multiplied by the sigmoid of a product of its own */
+    /* the shared MLP's output is multiplied by the sigmoid of a product of its own */
+    bool shared_gated;
     /* layers with experts have an MLP, too, and outputs of both are normalised before they are added; the
      * router and the experts have norms of the residual stream of their own */
     bool beside;
@@ -147,8 +146,8 @@ struct recurrent_plan {
     size_t key_dim, value_dim;
     bool tiled;  /* heads h, h + key_heads, .. share queries and keys; else consecutive heads do */
     bool by_row; /* decays are those of rows of the state, or elements of keys; else of heads */
-    size_t
-        rank; /* inner width of the projections of decays and of the output's gate; 0: they have one matrix */
+    /* inner width of the projections of decays and of the output's gate; 0: they have one matrix */
+    size_t rank;
     int gate;             /* enum state_gate: the activation of the output's gate */
     bool bias_conv, bias; /* the convolution, and the projections, have biases */
     bool norm;            /* the output of the recurrence is normalised */
@@ -171,8 +170,8 @@ struct draft_plan {
     size_t input_vocab; /* tokens of the target, if the head's logits are for fewer; 0: vocab */
     int fusion;         /* enum fusion */
     bool feature_norm;  /* norm of the hidden states before the projection */
-    bool
-        norm_residual; /* with fusion attention, the residual stream begins behind the layer's first norm */
+    /* with fusion attention, the residual stream begins behind the layer's first norm */
+    bool norm_residual;
     bool norm_output;  /* its own hidden states are read behind its final norm */
     bool mask_feature; /* a parallel draft head (P-EAGLE), with a hidden state for mask tokens */
     bool bias_fusion;
@@ -200,8 +199,8 @@ struct layer_plan {
      * latents, of which there is one. */
     size_t kv_heads, head_dim;
 
-    bool
-        has_index; /* has an indexer; layers without one attend to the positions that the one before chose */
+    /* has an indexer; layers without one attend to the positions that the one before chose */
+    bool has_index;
     size_t kv_source; /* the layer whose KV entries this one attends to, which may be an earlier one */
     bool owns_kv;     /* projects K and V, and appends them to the cache */
 

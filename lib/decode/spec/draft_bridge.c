@@ -9,8 +9,8 @@
 #include "text/utf8.h"
 
 enum {
-    SEGMENT =
-        1024, /* bytes from which on a segment ends at the next word; from twice as many on at any character */
+    /* bytes from which on a segment ends at the next word; from twice as many on at any character */
+    SEGMENT = 1024,
     TAIL = 4 /* last tokens that are encoded together with the draft's text */
 };
 

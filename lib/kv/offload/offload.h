@@ -12,8 +12,8 @@ enum { OFFLOAD_DIR_SIZE = 512 };
 struct offload_options {
     size_t ram;   /* memory budget of the KV cache in bytes */
     size_t group; /* KV heads read from the file at a time; 0: automatic */
-    char dir
-        [OFFLOAD_DIR_SIZE]; /* folder for the file of offloaded entries, unless the cache is a device's */
+    /* folder for the file of offloaded entries, unless the cache is a device's */
+    char dir[OFFLOAD_DIR_SIZE];
     /* heads that see attention sinks and a recent window only; NULL: none. Read by kv_open() */
     const struct kv_streaming *streaming;
 };
