@@ -4,7 +4,6 @@
 #include <liburing.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -87,17 +86,6 @@ static void *serve_requests(void *arg)
     return NULL;
 }
 
-/* Starts the I/O thread with all signals blocked: the program's other threads handle them. */
-static bool start_thread(struct io_thread *h)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = thread_start(&h->thread, serve_requests, h);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0;
-}
-
 static bool io_thread_open(void **state, int fd)
 {
     struct io_thread *h = mem_zalloc(1, sizeof *h);
@@ -109,7 +97,7 @@ static bool io_thread_open(void **state, int fd)
     pthread_mutex_init(&h->lock, NULL);
     pthread_cond_init(&h->more, NULL);
     pthread_cond_init(&h->done, NULL);
-    if (!start_thread(h)) {
+    if (thread_start(&h->thread, serve_requests, h) != 0) {
         free(h);
         return false;
     }

@@ -7,7 +7,7 @@
 /* The kind of a failure, where programs and callers of the library treat it in another way than the rest. */
 enum err_code {
     ERR_FAILED,  /* all others */
-    ERR_INVALID, /* an argument of the public library is wrong */
+    ERR_INVALID, /* an argument of the public library, or the value of an option, is wrong */
     ERR_NO_MEMORY,
     ERR_FULL,        /* the tokens do not fit in the context */
     ERR_INTERRUPTED, /* the user ended the run */

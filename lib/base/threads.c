@@ -26,13 +26,21 @@
 int thread_start(pthread_t *thread, void *(*body)(void *arg), void *arg)
 {
     enum { STACK = 8 << 20 };
+    /* not blocked, as the thread itself causes them: the program's handler must run to clean up */
+    static const int synchronous[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGPIPE};
+    sigset_t others, before;
     pthread_attr_t attr;
     int error = pthread_attr_init(&attr);
     if (error)
         return error;
+    sigfillset(&others);
+    for (size_t i = 0; i < ARRAY_LEN(synchronous); i++)
+        sigdelset(&others, synchronous[i]);
+    pthread_sigmask(SIG_SETMASK, &others, &before);
     error = pthread_attr_setstacksize(&attr, STACK);
     if (!error)
         error = pthread_create(thread, &attr, body, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     return error;
 }
@@ -301,16 +309,7 @@ static bool add_worker(struct team *team)
     if (!worker)
         return false;
     *worker = (struct team_worker){.team = team, .self = team->created + 1};
-    /* not blocked, as the thread itself causes them: the program's handler must run to clean up */
-    static const int synchronous[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGPIPE};
-    sigset_t every, before;
-    sigfillset(&every);
-    for (size_t i = 0; i < ARRAY_LEN(synchronous); i++)
-        sigdelset(&every, synchronous[i]);
-    pthread_sigmask(SIG_SETMASK, &every, &before);
-    const bool created = thread_start(&worker->thread, work, worker) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!created) {
+    if (thread_start(&worker->thread, work, worker) != 0) {
         free(worker);
         return false;
     }

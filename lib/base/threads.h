@@ -52,6 +52,6 @@ void threads_idle(void);
  * cores, and waits for all. For measuring the machine. */
 void threads_all(threads_body *body, void *arg);
 
-/* pthread_create() with a stack of 8 MiB, whatever `ulimit -s` and the C library's default; its pages take
- * memory only once touched. */
+/* pthread_create() with signals blocked, which the other threads handle, and a stack of 8 MiB, whatever `ulimit -s` and
+ * the C library's default; its pages take memory only once touched. */
 int thread_start(pthread_t *thread, void *(*body)(void *arg), void *arg);

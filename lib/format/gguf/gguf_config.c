@@ -72,7 +72,7 @@ static const struct gguf_key {
     {"attention.layer_norm_rms_epsilon", .json = "rms_norm_eps",
      .needed = RMS " " RMS_MOE " lfm2 qwen35 granitehybrid falcon-h1 mamba2"},
     {"attention.layer_norm_epsilon", .json = "layer_norm_eps,layer_norm_epsilon,norm_epsilon,norm_eps",
-     .needed = LAYER " " NEMOTRON},
+     .needed = LAYER},
     {"attention.indexer.head_count", .json = "index_n_heads", .needed = "deepseek32 glm-dsa"},
     {"attention.indexer.key_length", .json = "index_head_dim", .needed = "deepseek32 glm-dsa"},
     {"attention.indexer.types", .json = NULL},
@@ -472,6 +472,12 @@ static int put_nemotron(struct config_job *job, struct err *err)
             "%s: %s.attention.head_count_kv and feed_forward_length must be lists of a number "
             "for each of %lld layers",
             job->path, job->arch->name, (long long)layers);
+    if (!gguf_arch_value(job->arch, job->set, "attention.layer_norm_epsilon") &&
+        !gguf_arch_value(job->arch, job->set, "attention.layer_norm_rms_epsilon"))
+        return err_set(err,
+                       "%s: neither %s.attention.layer_norm_epsilon nor layer_norm_rms_epsilon: the "
+                       "epsilon of its norms is missing",
+                       job->path, job->arch->name);
     json_t *list = json_array();
     while (list && gguf_next(&kv_heads) && gguf_next(&width))
         if (json_push(list,

@@ -431,6 +431,9 @@ static int join_bitnet(struct join *join, struct err *err)
     split->inverse = !class || strcasecmp(class, "bitlinear") == 0;
     if (take_scale(join, ".weight_scale", false, err) < 0)
         return -1;
+    if (split->row_block < split->rows || split->column_block < split->columns)
+        return err_set(err, "%s: tensor \"%s\" has several scales; weights of BitNet have a single one",
+                       join->folder, q->name);
     for (size_t i = 0; i < q->bytes; i++)
         if (q->data[i] & q->data[i] >> 1 & 0x55)
             return err_set(err, "%s: tensor \"%s\" has the integer 2; those of BitNet are -1, 0 and 1",
