@@ -52,7 +52,7 @@ endif
 # Test files run in parallel, two more than cores since some tests wait for processes that they stop, the longest first.
 # (Not tests within a file: Bats 1.8 waits a second for each.)
 BATS     = bats --print-output-on-failure --jobs $$(($(JOBS) + 2)) --no-parallelize-within-files
-LONGEST  = $(foreach f,unit docs spec inject gen prof snapshot arch families tune quantize errors build experts prefix_cache \
+LONGEST  = $(foreach f,unit docs spec opencl inject gen prof snapshot arch families tune quantize errors build experts prefix_cache \
                segment ranks headwise fixtures beam model_parallel convert sizes_ranks gguf kv_quant drafters latent conversation requests,$(wildcard tests/*/$f.bats))
 TESTS    = $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/*/*.bats))
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
