@@ -155,9 +155,9 @@ struct bmc_options {
     size_t draft_max;  /* draft tokens per sequence and pass; 0: adapts to measured gain */
     size_t draft_tree; /* not 0: draft trees of so many tokens instead of chains */
     int draft_always;  /* not 0: drafting never pauses where it does not pay */
-    const char
-        *prefix_cache; /* folder with KV entries of prompts that bmc_generate() reuses, also by other
-                                  contexts and processes; NULL: none */
+    /* folder with KV entries of prompts that bmc_generate() reuses, also by other contexts and processes; NULL:
+     * none */
+    const char *prefix_cache;
     size_t prefix_cache_bytes; /* maximum size of that folder; 0: 4 GiB */
     /* Called by bmc_eval(), bmc_score() and bmc_embed() after each forward pass: `done` of `total` tokens
      * have been processed. Not 0 cancels the call, which then fails with BMC_CANCELLED. */
@@ -183,8 +183,8 @@ struct bmc_options {
     /* instead of `cache_type`: types for each layer that together cost at most this mean KL divergence, and the file of costs
      * that bmc-prof(1) cache-types measured, as "0.01:FILE"; NULL: none */
     const char *cache_kld;
-    const char
-        *backend; /* what computes forward passes, as of --backend: "cpu" or "opencl"; NULL: "cpu" */
+    /* what computes forward passes, as of --backend: "cpu" or "opencl"; NULL: "cpu" */
+    const char *backend;
 };
 
 /* Creates a context. `options` may be NULL: all defaults. On error *context is NULL. */

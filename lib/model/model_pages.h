@@ -9,8 +9,8 @@
 void model_map_pages(const struct model *model);
 
 /* Reads the weights of a file that this machine has not read before, in the order in which a pass over the model uses
- * them, while the first passes compute: embedding tables and experts, of which few rows are used, are left to whoever
- * uses them. */
+ * them, while the first passes compute: embedding tables and experts, of which few rows are used, are left to their
+ * first use. */
 struct read_ahead;
 
 /* Begins in a thread of its own. NULL: there is nothing to read, the model is split over ranks, the file is larger than
