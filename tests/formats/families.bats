@@ -347,7 +347,7 @@ END
         jq '.max_position_embeddings = 2000' "$FIXTURES/families/$name/config.json" >folder/config.json
         bmc-convert -q folder -o long.bmc # so long that heads are offloaded, those of indexers too
         rm -r folder
-        local long=(-q -m long.bmc --prompt-ids "$(for i in {1..10}; do echo "$ids"; done)" -n 9 --ignore-eos --ids --chunk 200)
+        local long=(-q -m long.bmc --prompt-ids "$(for _ in {1..10}; do echo "$ids"; done)" -n 9 --ignore-eos --ids --chunk 200)
         want=$(hash_of bmc-gen "${long[@]}" --kv headwise)
         all=$(jq .kv_resident_bytes stats.json)
         assert_equal "$(hash_of bmc-gen "${long[@]}" -t 1 --kv headwise:ram=500K,dir=.)" "$want"
