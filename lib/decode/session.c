@@ -28,7 +28,7 @@ struct session {
     /* of a model that is split: */
     bool *on_host; /* [layers + SPLIT_PARTS]; NULL: it is not */
     size_t device_layers;
-    const struct backend_memory **layer_memory; /* [layers]: kv_spec.layer_memory */
+    const struct backend_memory **layer_memory; /* [layers of the cache]: kv_spec.layer_memory */
     size_t *rope_length; /* [batch]: length that its rotary frequencies are for; 0: any */
     /* The batch of the next forward pass. */
     uint32_t *token;          /* [max_rows]: token ids */
@@ -96,6 +96,22 @@ static int check_sparse(const struct session *s, struct err *err)
                : 0;
 }
 
+/* Chooses the memory of each layer of the cache: that of who computes it, also of indexers. An unused one has the CPU's. */
+static void place_layers(struct session *s, const struct kv_shape *shape)
+{
+    const struct config *c = &s->model->config;
+    for (size_t i = 0; i < shape->layers; i++)
+        s->layer_memory[i] = backends[0]->memory;
+    for (size_t l = 0; l < c->layers; l++) {
+        if (s->on_host[l])
+            continue;
+        if (config_stores_kv(c, 0, c->layers, l))
+            s->layer_memory[config_kv_index(c, 0, c->layers, l)] = s->options.backend->memory;
+        if (c->plan[l].has_index)
+            s->layer_memory[config_indexer_index(c, l)] = s->options.backend->memory;
+    }
+}
+
 /* Splits the model's layers between the device and the CPU, if that is asked for or needed. */
 static int split_model(struct session *s, const struct kv_shape *shape, struct err *err)
 {
@@ -113,7 +129,7 @@ static int split_model(struct session *s, const struct kv_shape *shape, struct e
         return err_set(err, "a model with %s is on one backend: leave --gpu-layers and --fallback out",
                        whole);
     s->on_host = mem_zalloc(layers + SPLIT_PARTS, sizeof *s->on_host);
-    s->layer_memory = mem_zalloc(layers + 1, sizeof *s->layer_memory);
+    s->layer_memory = mem_zalloc(size_max(shape->layers, 1), sizeof *s->layer_memory);
     if (!s->on_host || !s->layer_memory)
         return err_no_memory(err, "%zu layers", layers);
     const int n = split_layers(s->on_host, m, o->backend, shape,
@@ -127,10 +143,7 @@ static int split_model(struct session *s, const struct kv_shape *shape, struct e
         return 0;
     }
     s->memory = split_memory(o->backend);
-    for (size_t l = 0; l < layers; l++)
-        if (config_stores_kv(&m->config, 0, layers, l))
-            s->layer_memory[config_kv_index(&m->config, 0, layers, l)] =
-                (s->on_host[l] ? backends[0] : o->backend)->memory;
+    place_layers(s, shape);
     return 0;
 }
 

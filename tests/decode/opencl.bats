@@ -100,6 +100,9 @@ traced() { # PROGRAM ARGUMENT..
     assert_equal "$(head -n 1 <<<"$split")" "$(traced "${gen[@]}" --precision f32 | head -n 1)"
     assert_equal "$(traced "${gen[@]}" --backend opencl --fallback cpu --chunk 2)" "$split"
     assert_equal "$(jq -c '[.device_layers, .boundary_bytes > 0]' stats)" '[2,true]'
+    # the output layer alone, and a cache with layers of indexers
+    gen=(bmc-gen -m "$(converted deepseek-v32)" --prompt-ids 3,5,7,9,11 -n 20)
+    assert_equal "$(traced "${gen[@]}" --backend opencl -ngl 1 | head -n 1)" "$(traced "${gen[@]}" --precision f32 | head -n 1)"
     # all layers, and none, are no split
     traced "${gen[@]}" --backend opencl -ngl 0 >/dev/null
     assert_equal "$(jq -r .backend stats)" cpu
