@@ -1,8 +1,13 @@
 /* The memory of models whose layers two backends compute. */
 #include "backend/split.h"
 
+#include <stdatomic.h>
+
 /* One device per process (backends.c). */
 static const struct backend_memory *device;
+
+/* A copy between the two was left out; like failures of a device, it stays. */
+static atomic_bool out_of_memory;
 
 static const struct backend_memory *host(void) { return backends[0]->memory; }
 
@@ -43,7 +48,7 @@ static void write_bytes(struct device_addr to, const void *from, size_t bytes)
     owner(to)->write(to, from, bytes);
 }
 
-/* A block of `to` with a copy of `bytes` bytes of the other memory; none: out of memory. */
+/* A block of `to` with a copy of `bytes` bytes of the other memory; none: out of memory, which failed() tells. */
 static struct device_addr bring(const struct backend_memory *to, struct device_addr from, size_t bytes)
 {
     enum { PART = 1 << 16 };
@@ -55,6 +60,8 @@ static struct device_addr bring(const struct backend_memory *to, struct device_a
         other->read(part, addr_add(from, i), n);
         to->write(addr_add(at, i), part, n);
     }
+    if (addr_is_null(at))
+        out_of_memory = true;
     return at;
 }
 
@@ -63,7 +70,8 @@ static void cross(const struct backend_memory *to, const struct memory_copy *c)
 {
     struct memory_copy own = *c;
     own.from = bring(to, c->from, c->bytes);
-    to->copy(&own, 1);
+    if (!addr_is_null(own.from))
+        to->copy(&own, 1);
     to->free(VM_MALLOC, own.from, c->bytes);
 }
 
@@ -98,7 +106,7 @@ static bool store(const struct memory_store *list, size_t n)
         struct memory_store own = list[i];
         const size_t bytes = own.from_stride * (own.rows - 1) + dtype_row_bytes(own.from_type, own.d);
         own.from = bring(to, own.from, bytes);
-        fits = to->store(&own, 1) && fits;
+        fits = (addr_is_null(own.from) || to->store(&own, 1)) && fits;
         to->free(VM_MALLOC, own.from, bytes);
     }
     return fits;
@@ -116,7 +124,11 @@ static void file_write(struct async_file *file, struct async_ticket *ticket, str
     owner(from)->file_write(file, ticket, from, offset, bytes);
 }
 
-static int failed(struct err *err) { return memory_failed(device, err); }
+static int failed(struct err *err)
+{
+    return out_of_memory ? err_no_memory(err, "copies between the memory of a device and the process's")
+                         : memory_failed(device, err);
+}
 
 const struct backend_memory *split_memory(const struct backend *backend)
 {

@@ -14,11 +14,14 @@ struct splitting {
 
 static bool uses_kv(const struct op *op) { return op->kind == OP_APPEND || op->kind == OP_ATTEND; }
 
-/* Parts of the range that the device cannot run become the CPU's; `part`: all of it, SIZE_MAX: each layer. */
+/* Parts of the range that the device cannot run become the CPU's; `part`: all of it, SIZE_MAX: each layer. Taps run wherever
+ * the operations around them do, and the last has no layer. */
 static int refuse_range(struct splitting *s, const struct op_list *list, struct op_range range,
                         size_t part)
 {
     for (const struct op *op = list->op + range.first; op < list->op + range.first + range.n; op++) {
+        if (op->kind == OP_TAP)
+            continue;
         bool *host = &s->on_host[part == SIZE_MAX ? op->layer : part];
         if (*host || !s->device->refuse || s->device->refuse(op, s->shape, s->err) == 0)
             continue;
@@ -81,7 +84,7 @@ int split_layers(bool *on_host, const struct model *model, const struct backend 
     size_t n = 0;
     for (size_t i = 0; i < layers; i++)
         n += !on_host[i];
-    if (!n && gpu_layers > 1)
+    if (!n && (gpu_layers > 1 || on_host[layers + SPLIT_HEAD]))
         return err_set(err, "no layer is left to the device: %.400s: use --backend %s", why.text,
                        backends[0]->name);
     return (int)(n + !on_host[layers + SPLIT_HEAD]);

@@ -8,6 +8,7 @@
  *   wall MODEL [POLICY..]      checks the policies, bmc by default
  *   wall --touch MODEL         reads an activation as the CPU can: ends with status 1 and a backtrace
  *   wall --touch-weights MODEL reads the weights of a session in the mapped file */
+#include "backend/split.h"
 #include "model/experts/expert_store.h"
 #include "poisoned.h"
 #include "tests/unit/trace.h"
@@ -83,6 +84,66 @@ static void check_refusal(const struct model *model, struct backend backend)
     }
 }
 
+/* ---- a device that lacks something ---- */
+
+static size_t refused_taps;
+
+static int refuse_head(const struct op *op, const struct kv_shape *shape, struct err *err)
+{
+    (void)shape;
+    refused_taps += op->kind == OP_TAP;
+    return op->phase == PHASE_HEAD ? err_set(err, "backend poisoned lacks a head") : 0;
+}
+
+/* A device that lacks the head, and is given no more, has nothing. Taps, of which one has no layer, are no reason. */
+static void check_split(const struct model *model, struct backend backend)
+{
+    struct session *session;
+    struct err err;
+    backend.refuse = refuse_head;
+    struct session_options options = options_for(&backend, "bmc", CHUNK);
+    options.gpu_layers = 1;
+    options.fallback = true;
+    check(session_open(&session, model, &options, &err) < 0 &&
+              strstr(err.text, "no layer is left to the device: backend poisoned lacks a head"),
+          "%s", err.text);
+    check(!refused_taps, "%zu taps are refused", refused_taps);
+}
+
+static struct device_addr alloc_none(enum vm_alloc how, size_t bytes)
+{
+    (void)how;
+    (void)bytes;
+    return (struct device_addr){0};
+}
+
+/* Copies to a device without memory for what lies between are left out. The failure stays: nothing may be split after. */
+static void check_copies(struct backend backend)
+{
+    static struct backend_memory memory;
+    const float row[16] = {0};
+    struct err err;
+    memory = poisoned_memory;
+    memory.alloc = alloc_none;
+    backend.memory = &memory;
+    const struct backend_memory *split = split_memory(&backend);
+    const struct device_addr at = poisoned_memory.alloc(VM_MALLOC, sizeof row);
+    const struct memory_copy copy = {.to = at, .from = cpu_addr(row), .bytes = sizeof row};
+    const struct memory_store store = {.to = at,
+                                       .from = cpu_addr(row),
+                                       .type = DTYPE_F32,
+                                       .from_type = DTYPE_F32,
+                                       .rows = 1,
+                                       .d = ARRAY_LEN(row),
+                                       .to_stride = sizeof row,
+                                       .from_stride = sizeof row};
+    check(memory_failed(split, &err) == 0, "%s", err.text);
+    split->copy(&copy, 1);
+    check(split->store(&store, 1), "values do not fit");
+    check(memory_failed(split, &err) < 0 && err.code == ERR_NO_MEMORY, "copies did not fail");
+    poisoned_memory.free(VM_MALLOC, at, sizeof row);
+}
+
 /* ---- what a file above the wall might do ---- */
 
 /* Reads an activation or, with `--touch-weights`, a matrix of the mapped file that a session uses. */
@@ -112,11 +173,13 @@ int main(int argc, char **argv)
     if (touches)
         touch(&backend, model, argv[1][7] != 0);
     check_refusal(model, backend);
+    check_split(model, backend);
     struct model *stored = model->config.moe->experts ? open_stored(argv[1], &backend) : NULL;
     if (argc == 2)
         check_policy(model, stored, &backend, "bmc");
     for (int i = 2; i < argc; i++)
         check_policy(model, stored, &backend, argv[i]);
+    check_copies(backend);
     model_close(stored);
     model_close(model);
     return check_result();
