@@ -5,6 +5,7 @@
  * rows at once. */
 #include "model/forward.h"
 
+#include "backend/split.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
@@ -376,7 +377,7 @@ static int make_logits(struct forward *f, struct op_range head, size_t width, co
         memory->read(logits, to, bytes);
         memory->free(VM_MALLOC, to, bytes);
     }
-    return rc < 0 ? -1 : memory_failed(f->device->memory, err);
+    return rc < 0 ? -1 : memory_failed(f->on_host ? split_memory(f->device) : f->device->memory, err);
 }
 
 size_t forward_submit(struct forward *f) { return f->pipeline.n_requests++; }
