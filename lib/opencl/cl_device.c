@@ -115,14 +115,17 @@ static const char *status_text(int32_t status)
     }
 }
 
-/* Keeps the failure of a command, whose code is that of a resource that is gone; the lock is held. */
+/* Keeps the failure of a command; the lock is held. */
 static void check(int32_t status, const char *command)
 {
     if (status == 0 || dev.has_failed)
         return;
     dev.has_failed = true;
-    (void)!err_code(&dev.failure, ERR_NO_MEMORY, "OpenCL device %s: %s failed with error %d: %s",
-                    dev.limits.name, command, status, status_text(status));
+    const bool memory = status == CL_MEM_OBJECT_ALLOCATION_FAILURE || status == CL_OUT_OF_RESOURCES ||
+                        status == CL_OUT_OF_HOST_MEMORY;
+    (void)!err_code(&dev.failure, memory ? ERR_NO_MEMORY : ERR_FAILED,
+                    "OpenCL device %s: %s failed with error %d: %s", dev.limits.name, command, status,
+                    status_text(status));
 }
 
 void cl_fail_memory(void)

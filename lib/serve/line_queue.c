@@ -113,13 +113,24 @@ int line_queue_put(struct line_queue *queue, struct request_line *line, int rc, 
     return put_result(queue, line, rc, failed, OPENAI_OK, text, err);
 }
 
+int line_queue_status(const struct line_queue *queue, const struct err *why)
+{
+    const struct session *session = queue->serve ? queue->serve->session : NULL;
+    const int status = openai_status(why);
+    struct err lost;
+    return status == OPENAI_BAD_REQUEST && session &&
+                   memory_failed(session_options(session)->backend->memory, &lost) < 0
+               ? OPENAI_SERVER_ERROR
+               : status;
+}
+
 static int put_failure(const struct line_queue *queue, const struct request_line *line,
                        const struct err *why, struct buf *text, struct err *err)
 {
     if (!line_queue_is_openai(queue, line))
         return failure_line(line->id, line->number, why, text, err);
     const struct openai_answer answer = line_queue_answer(queue, line);
-    return openai_put_failure(&answer, why, text, err);
+    return openai_put_failure(&answer, line_queue_status(queue, why), why, text, err);
 }
 
 int line_queue_fail(struct line_queue *queue, struct request_line *line, const struct err *why,
@@ -135,7 +146,7 @@ int line_queue_fail(struct line_queue *queue, struct request_line *line, const s
     }
     const int rc = queue->failure ? queue->failure(queue, line, why, &text, err)
                                   : put_failure(queue, line, why, &text, err);
-    return put_result(queue, line, rc, true, openai_status(why), &text, err);
+    return put_result(queue, line, rc, true, line_queue_status(queue, why), &text, err);
 }
 
 void line_queue_set_waiting(struct line_queue *queue, struct request_line *line, bool waits)

@@ -383,10 +383,9 @@ int openai_put_error(int status, const char *message, struct buf *line, struct e
     return put_object("", error_json(status, error_type(status), text), line, err);
 }
 
-int openai_put_failure(const struct openai_answer *a, const struct err *why, struct buf *line,
-                       struct err *err)
+int openai_put_failure(const struct openai_answer *a, int status, const struct err *why,
+                       struct buf *line, struct err *err)
 {
-    const int status = openai_status(why);
     const char *code = why->code == ERR_FULL ? "context_length_exceeded" : error_type(status);
     AUTO(buf_release) struct buf id = {0};
     AUTO(json_auto)

@@ -68,10 +68,10 @@ json_t *openai_embedding(size_t index, const float *embedding, size_t n, bool ba
 int openai_put_list(const struct openai_answer *answer, const char *name, json_t *list,
                     struct buf *line, struct err *err) MUST_USE;
 
-/* The status of a request that failed. */
+/* The status of a request that failed, by the kind of error alone. */
 int openai_status(const struct err *why);
 
 /* Append the line of a request that failed; of an error without one. */
-int openai_put_failure(const struct openai_answer *answer, const struct err *why, struct buf *line,
-                       struct err *err) MUST_USE;
+int openai_put_failure(const struct openai_answer *answer, int status, const struct err *why,
+                       struct buf *line, struct err *err) MUST_USE;
 int openai_put_error(int status, const char *message, struct buf *line, struct err *err) MUST_USE;

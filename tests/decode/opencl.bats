@@ -229,14 +229,24 @@ traced() { # PROGRAM ARGUMENT..
 @test "requests to a server whose device is lost get status 500, and it ends" {
     [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers' library is the first that is loaded"
     [ -x "$BMC_BIN/bmc-serve" ] || skip "bmc-serve is not built: libmicrohttpd is missing"
-    LD_PRELOAD="$BMC_BUILD/inject_opencl.so" BMC_FAIL_CALL=launch BMC_FAIL_AT=1 "$BMC_BIN/bmc-serve" -m "$ROOT/models.d/grimm.bmc" --backend opencl --socket socket 2>log &
-    local server=$! ended=0
+    local server call
+    for call in launch lost; do
+        LD_PRELOAD="$BMC_BUILD/inject_opencl.so" BMC_FAIL_CALL=$call BMC_FAIL_AT=1 "$BMC_BIN/bmc-serve" -m "$ROOT/models.d/grimm.bmc" --backend opencl --socket socket 2>log &
+        server=$!
+        check_lost "$server"
+    done
+}
+
+# Requests to a server whose device fails in the first.
+check_lost() { # SERVER
+    local ended=0
+    rm -f codes
     wait_until curl -sf --unix-socket socket http://localhost/health -o /dev/null
     for _ in 1 2 3; do
         curl -sS --unix-socket socket http://localhost/v1/completions -d '{"prompt": "a", "max_tokens": 2}' -o answer -w '%{http_code}\n' >>codes
         jq -e '.error | .type == "server_error" and (.message | startswith("the run ended: OpenCL device"))' answer
     done
-    wait "$server" || ended=$?
+    wait "$1" || ended=$?
     assert_equal "$(sort -u codes), $ended" "500, 1"
 }
 

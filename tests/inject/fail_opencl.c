@@ -1,5 +1,5 @@
 /* A preloaded library that makes calls to an OpenCL device fail: from the BMC_FAIL_AT-th on, those that BMC_FAIL_CALL names
- * ("launch", "copy", "alloc"). Without BMC_FAIL_AT they are counted only; their number is written to standard error at
+ * ("launch", "lost", which is a launch with another status, "copy", "alloc"). Without BMC_FAIL_AT they are counted only; their number is written to standard error at
  * exit. The library of OpenCL is loaded by dlopen(), so its functions are replaced where dlsym() finds them. */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -37,8 +37,9 @@ static int32_t try_launch(void *queue, void *kernel, uint32_t dimensions, const 
                           const size_t *global, const size_t *local, uint32_t n, void *events,
                           void *event)
 {
-    enum { OUT_OF_RESOURCES = -5 };
+    enum { OUT_OF_RESOURCES = -5, INVALID_COMMAND_QUEUE = -36 };
     return fails("launch") ? OUT_OF_RESOURCES
+           : fails("lost") ? INVALID_COMMAND_QUEUE
                            : launch(queue, kernel, dimensions, offset, global, local, n, events, event);
 }
 
