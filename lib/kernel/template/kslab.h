@@ -106,7 +106,7 @@ INLINE void kslab_fill_blocks(enum dtype type, struct kslab *kslab, const struct
 static void kslab_fill(struct kslab *kslab, const struct panel *panel, size_t k)
 {
     const struct panel w = *panel; /* a copy, so that stores to kslab cannot alias it */
-    switch (w.type) {
+    switch ((int)w.type) {         /* a set may have its types in several translation units */
 #define FILL(type) kslab_fill_blocks(type, kslab, &w, k)
         QUANT_CASES(FILL)
 #undef FILL

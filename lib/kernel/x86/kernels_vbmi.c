@@ -2,7 +2,6 @@
 #include "kernel/x86/vbmi_begin.h"
 
 /* The templates' switches have cases for these types only. */
-#pragma GCC diagnostic ignored "-Wswitch"
 #undef QUANT_TYPES
 #define QUANT_TYPES(X, argument) LOOKUP_TYPES(X, argument)
 #include "kernel/template/gemm_int8.h"

@@ -2,7 +2,6 @@
 #include "kernel/x86/vnni_begin.h"
 
 /* The templates' switches have cases for these types only; the others have translation units of their own. */
-#pragma GCC diagnostic ignored "-Wswitch"
 #undef QUANT_TYPES
 #define QUANT_TYPES(X, argument) PLAIN_TYPES(X, argument)
 #include "kernel/template/gemm_int8.h"
