@@ -157,7 +157,7 @@ static int open_cache(struct session *s, struct err *err)
                               all = shard_shapes_all(s->model, o->context, &o->kv_types),
                               max = shard_shapes_max(s->model, o->context, &o->kv_types);
     s->memory = o->backend->memory;
-    if (split_model(s, &local.kv, err) < 0)
+    if (split_model(s, &local.kv, err) < 0 || check_sparse(s, err) < 0)
         return -1;
     const size_t layers = c->layers, first = s->model->pipeline_parallel ? s->model->first_layer : 0,
                  own_layers = s->model->pipeline_parallel ? s->model->n_layers : layers;
@@ -166,10 +166,6 @@ static int open_cache(struct session *s, struct err *err)
            *all_windows = windows + 2 * layers + 1;
     if (!windows)
         return err_no_memory(err, "%zu layers", layers);
-    if (check_sparse(s, err) < 0) {
-        free(windows);
-        return -1;
-    }
     size_t n = 0;
     for (size_t l = 0; l < layers; l++) {
         if (config_stores_kv(c, first, own_layers, l))

@@ -1,28 +1,24 @@
 /* KV entries: copies of ranges, and conversions of rows. */
 
+/* Copies a range, and zeroes the bytes behind it, in units of a type. */
+#define COPY_UNITS(type)                                                                               \
+    for (ulong i = from; i < c.bytes / sizeof(type); i += step)                                        \
+        AT(type, c.to)[i] = AT(type, c.from)[i];                                                       \
+    for (ulong i = from; i < c.zeros / sizeof(type); i += step)                                        \
+        AT(type, c.to + c.bytes)[i] = 0
+
 /* Group 1 is the range, whose parts are divided among the groups 0. */
 kernel void copy_ranges(const struct cl_list_args a)
 {
     const struct cl_copy c = AT(struct cl_copy, a.list)[get_group_id(1)];
     const ulong from = get_global_id(0), step = get_global_size(0);
     if (a.unit == 16) {
-        for (ulong i = from; i < c.bytes / 16; i += step)
-            AT(uint4, c.to)[i] = AT(uint4, c.from)[i];
-        for (ulong i = from; i < c.zeros / 16; i += step)
-            AT(uint4, c.to + c.bytes)[i] = 0;
-        return;
+        COPY_UNITS(uint4);
+    } else if (a.unit == 4) {
+        COPY_UNITS(uint);
+    } else {
+        COPY_UNITS(uchar);
     }
-    if (a.unit == 4) {
-        for (ulong i = from; i < c.bytes / 4; i += step)
-            AT(uint, c.to)[i] = AT(uint, c.from)[i];
-        for (ulong i = from; i < c.zeros / 4; i += step)
-            AT(uint, c.to + c.bytes)[i] = 0;
-        return;
-    }
-    for (ulong i = from; i < c.bytes; i += step)
-        AT(uchar, c.to)[i] = AT(uchar, c.from)[i];
-    for (ulong i = from; i < c.zeros; i += step)
-        AT(uchar, c.to + c.bytes)[i] = 0;
 }
 
 static ushort to_bf16(float x)
