@@ -81,8 +81,8 @@ struct bmc_model_options {
      * folder, which is converted on first use and mapped from there later; `models_dir` has its model family. Programs
      * share the folder $XDG_CACHE_HOME/bmc. NULL: `path` is a .bmc model */
     const char *convert_dir;
-    const char *
-        convert_size; /* size of that folder, as "32G": the least recently used models are removed; NULL: 64G */
+    /* size of that folder, as "32G": the least recently used models are removed; NULL: 64G */
+    const char *convert_size;
 };
 
 /* bmc_model_open() with options, which may be NULL. Adapters add up: every sequence uses all of them, unless
@@ -145,8 +145,8 @@ struct bmc_options {
     size_t chunk;              /* maximum tokens of a forward pass over prompts; 0: 512 */
     int hidden_states;         /* not 0: bmc_eval() can return hidden states */
     const char *chat_template; /* as of --chat-template; NULL: the model's own */
-    const char *
-        models_dir; /* folder with the formats that `chat_template` names, and of tool calls; NULL: "." */
+    /* folder with the formats that `chat_template` names, and of tool calls; NULL: "." */
+    const char *models_dir;
     /* Speculative decoding in bmc_generate(): the same output, greedy or sampled, in fewer forward passes. A draft model or draft head (EAGLE), a file, or "self": the MTP layer in the
      * model's own file; a drafter without a model: "lookup", "suffix", "recycle" or "none"; without a draft model it
      * is "suffix", except with `beams`, KV offload and models with recurrent layers. Lookup and suffix

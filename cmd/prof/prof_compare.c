@@ -170,8 +170,8 @@ static int against_measure(const struct prof_options *options, struct measured f
 /* State of a comparison. */
 static struct {
     const struct prof_options *options;
-    struct measured
-        file[2][COMPARE_ROUNDS]; /* results of A and of B: one each, or one of each pair of runs */
+    /* results of A and of B: one each, or one of each pair of runs */
+    struct measured file[2][COMPARE_ROUNDS];
     json_t *rows;
     size_t pairs;        /* of runs, of which round i of A and of B are a pair; 0: of files */
     const char *name[2]; /* file names or builds, for messages */

@@ -31,8 +31,8 @@ struct backend_pass;
 struct backend {
     const char *name;
     const struct backend_memory *memory;
-    bool
-        in_process; /* the memory is that of the process: outputs can be written to the caller's, without a copy */
+    /* the memory is that of the process: outputs can be written to the caller's, without a copy */
+    bool in_process;
 
     bool only_f32; /* products are of f32 activations */
 

@@ -42,8 +42,8 @@ struct memory_store {
     struct device_addr to, from;
     enum dtype type, from_type;
     size_t rows, d, to_stride, from_stride;
-    bool
-        ranged; /* quantised with one scale for values from `low` to `high`: quant_rows_quantize_range() */
+    /* quantised with one scale for values from `low` to `high`: quant_rows_quantize_range() */
+    bool ranged;
     float low, high;
     /* the queries of keys, f32 [n_queries][d], `queries_stride` bytes apart: dtype_from_key(); n_queries 0: none */
     struct device_addr queries;

@@ -343,8 +343,8 @@ struct op_groups {
     struct op_product product;                  /* w and gate: the first of the stack */
     size_t outputs;                             /* of an expert, of all ranks */
     struct op_arg in;
-    const uint32_t
-        *in_row; /* [sum of rows]: rows of `in`, of which there are in_rows; NULL: consecutive ones */
+    /* [sum of rows]: rows of `in`, of which there are in_rows; NULL: consecutive ones */
+    const uint32_t *in_row;
     size_t in_rows;
     /* the inputs are first multiplied by the weights weight[choice[..]] of each row; choice NULL: they are not */
     const uint32_t *choice;

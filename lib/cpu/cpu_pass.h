@@ -27,8 +27,8 @@ struct cpu_recur {
     float *q_gain, *k_gain;  /* [key_dim] */
     size_t *row_query;       /* [max_rows]: index of the row's query */
     struct state_view *view; /* [sequences]: of the pass's queries */
-    float *
-        nodes; /* states of the tokens of a tree, one slab of each: [threads][nodes][key_dim][STATE_SLAB] */
+    /* states of the tokens of a tree, one slab of each: [threads][nodes][key_dim][STATE_SLAB] */
+    float *nodes;
     size_t n_nodes;
 };
 

@@ -34,10 +34,10 @@ enum { ANSWER_TRIGGERS = 4 };
 struct answer_markers {
     const char *thought_begin, *thought_end; /* NULL: there are no thoughts */
     bool in_thought;                         /* the prompt ends inside of a thought */
-    size_t
-        thought_tokens; /* the most in all thoughts, or GENERATE_NO_LIMIT: at the next end of a character .. */
-    const struct ids
-        *close; /* .. these tokens follow, which end with thought_end; NULL: thoughts have no limit */
+    /* the most in all thoughts, or GENERATE_NO_LIMIT: at the next end of a character .. */
+    size_t thought_tokens;
+    /* .. these tokens follow, which end with thought_end; NULL: thoughts have no limit */
+    const struct ids *close;
     /* The constraint begins behind the first of these that is not in a thought. None: at once, or behind the thought
      * that the prompt ends in, in which the answer does not end then. */
     const char *trigger[ANSWER_TRIGGERS];
@@ -71,8 +71,8 @@ struct gen_request {
     /* What the generated text must be; NULL: anything. The text begins after the prompt, also after one
      * from a snapshot. */
     struct constraint *constraint;
-    const struct answer_markers
-        *markers; /* NULL: the constraint begins at once, thoughts are text as other */
+    /* NULL: the constraint begins at once, thoughts are text as other */
+    const struct answer_markers *markers;
     /* Factors of the model's LoRA adapters (lora.h); NULL: 1 each. */
     const float *lora_factor;
     /* Leave an incomplete last UTF-8 character out of the text, as a later request continues it. */
@@ -99,8 +99,8 @@ const char *gen_finish_name(enum gen_finish finish);
 struct gen_result {
     const struct gen_request *request;
     enum gen_finish finish;
-    const struct err
-        *error;          /* with FINISHED_ERROR, else NULL; ERR_INTERRUPTED: the run was interrupted */
+    /* with FINISHED_ERROR, else NULL; ERR_INTERRUPTED: the run was interrupted */
+    const struct err *error;
     bool full;           /* with FINISHED_LENGTH: the context was full before request->n tokens */
     const uint32_t *ids; /* generated tokens; the prompt precedes them in memory */
     size_t n_ids, n_prompt;

@@ -16,8 +16,8 @@ struct prefix_store {
     struct kvblock_head *state; /* likewise of recurrent states; NULL: the model has none */
     size_t state_bytes;
     struct kvfile_sizes *sizes; /* [layers] */
-    struct kv_layer_rows
-        *layer; /* [layers]: the block's KV entries, while the backend has adopted it */
+    /* [layers]: the block's KV entries, while the backend has adopted it */
+    struct kv_layer_rows *layer;
 };
 
 int prefix_store_open(struct prefix_store **out, const char *path, size_t size, const char *version,

@@ -10,10 +10,10 @@
 struct pressure;
 
 struct pressure_options {
-    const char
-        *steps; /* "offload,q8,refuse", those wanted in the order wanted; NULL: memory is not watched */
-    const char *
-        limit; /* file with the bytes that the cache may have, in place of the system's memory; NULL: none */
+    /* "offload,q8,refuse", those wanted in the order wanted; NULL: memory is not watched */
+    const char *steps;
+    /* file with the bytes that the cache may have, in place of the system's memory; NULL: none */
+    const char *limit;
     const char *log;    /* file to write; NULL: none */
     const char *replay; /* log whose conversions are repeated, instead of `steps`; NULL: none */
 };

@@ -15,8 +15,8 @@ struct score_window {
 };
 
 struct scoring {
-    struct text_batch
-        batch; /* first; slot.at: the first token that the current window has not prefilled yet */
+    /* first; slot.at: the first token that the current window has not prefilled yet */
+    struct text_batch batch;
     size_t stride;
     const struct score_callbacks *callbacks;
     struct score_stats *stats;

@@ -42,8 +42,8 @@ struct session_options {
     /* Distance of the recurrent states that it stores, in tokens; 0: by cost if there is a prefix cache on disk,
      * such that they have fewer bytes than the KV entries between them. */
     size_t stored_every;
-    struct pressure
-        *pressure; /* reactions to memory pressure (decode/pressure.h), borrowed; NULL: none */
+    /* reactions to memory pressure (decode/pressure.h), borrowed; NULL: none */
+    struct pressure *pressure;
 };
 
 struct session;

@@ -20,8 +20,8 @@ struct source_tensor {
     const unsigned char *data;   /* in the mapped file, unaligned */
     /* of quantised blocks in data[] without their scales: a byte for each (MXFP4 in safetensors) */
     const unsigned char *scales;
-    const struct split_weights
-        *split;     /* how its values are read (split_weights.h); NULL: from data[] */
+    /* how its values are read (split_weights.h); NULL: from data[] */
+    const struct split_weights *split;
     bool is_scales; /* it is the scales of another tensor, or otherwise part of it */
     size_t bytes;   /* from the start of the first element to the end of the last */
     /* true: elements are not contiguous, use `stride` */

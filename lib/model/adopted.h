@@ -7,8 +7,8 @@
 
 /* Blocks of backends' memory, to be given back. */
 struct adopted {
-    const struct backend_memory
-        *memory; /* of the next; NULL: lists that nothing runs have addresses of nothing */
+    /* of the next; NULL: lists that nothing runs have addresses of nothing */
+    const struct backend_memory *memory;
     struct adopted_block {
         const struct backend_memory *memory;
         struct device_addr at;

@@ -73,8 +73,8 @@ struct config {
     int norm, norm_place, qk_norm, block, position;
     bool target_embed, target_head; /* a draft head uses the target's embedding, or LM head */
     bool embed_norm;                /* norm after the embedding */
-    size_t
-        token_types; /* rows of a table; that of a token's segment is added to its embedding; 0: none */
+    /* rows of a table; that of a token's segment is added to its embedding; 0: none */
+    size_t token_types;
     bool norm_affine;        /* norms have gain (and bias) */
     bool no_norm_bias;       /* LayerNorm has no bias */
     bool qk_norm_after_rope; /* else before */

@@ -19,8 +19,8 @@ struct model {
     struct config config;
     struct tokenizer *tok;
     struct weights weights;
-    float *
-        key_gains; /* scaled gains of QK norms (key_scales.h), so that KV entries have scaled keys; NULL: none */
+    /* scaled gains of QK norms (key_scales.h), so that KV entries have scaled keys; NULL: none */
+    float *key_gains;
     struct ranks *ranks; /* ranks that the model is split over; NULL: not split */
     /* pipeline parallelism: this rank has layers [first_layer, first_layer + n_layers) */
     bool pipeline_parallel;

@@ -16,8 +16,8 @@ struct builder {
     size_t layer;
     const struct layer_plan *plan;
     const struct layer *w;
-    const struct config
-        *sizes; /* the configuration with the layer's sizes; and with this rank's heads: */
+    /* the configuration with the layer's sizes; and with this rank's heads: */
+    const struct config *sizes;
     struct config own, other_sizes;
     struct op unused; /* stands for an operation if there is no memory */
     bool failed;      /* there was no memory, as *err says */

@@ -73,8 +73,8 @@ struct op_list {
     size_t n_products, product_cap;
     size_t width[BUFFERS]; /* of each buffer, in elements */
     struct op_range embed, draft_own, layers, head;
-    struct op_range
-        token_head; /* of one block of the head's tokens; none: several processes, or no head */
+    /* of one block of the head's tokens; none: several processes, or no head */
+    struct op_range token_head;
     struct op_weight head_weight;
     size_t token_product; /* number of token_head's product, whose weights are a block of head_weight */
     struct op_range final_norm; /* from BUFFER_X to BUFFER_H, for taps */

@@ -14,8 +14,8 @@ enum { REACH_QUERIES = 64 }; /* the text's last tokens whose attention is measur
 
 struct retrieval_head {
     size_t layer, head;
-    double
-        score; /* mean attention weight on what the text repeats, of the query head with the highest */
+    /* mean attention weight on what the text repeats, of the query head with the highest */
+    double score;
     bool sparse;
 };
 

@@ -38,8 +38,8 @@ struct searched_matrix {
     char name[WEIGHT_NAME_SIZE];
     const struct weight_kind *kind;
     size_t layer;
-    size_t
-        first; /* index of the first matrix in the same tensor of the file, which has the choices of all */
+    /* index of the first matrix in the same tensor of the file, which has the choices of all */
+    size_t first;
     const struct bmc_tensor *tensor;
     struct mat *mat;     /* in the model, which is given other weights for a pass */
     struct mat own;      /* those of the source */

@@ -272,8 +272,8 @@ int worker_run(struct serve *serve, struct ranks *ranks, const char *rank_name, 
 enum { GRACE_MS = 700 };
 
 struct dispatcher {
-    struct line_queue
-        queue; /* requests without a result: those that wait, and those that ranks serve */
+    /* requests without a result: those that wait, and those that ranks serve */
+    struct line_queue queue;
     struct dispatch *job;
     struct mailbox mailbox;
     size_t *in_flight;          /* [ranks] number of requests that each rank serves */

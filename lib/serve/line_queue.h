@@ -44,10 +44,10 @@ struct request_line {
     struct answer_plan plan;      /* limits of reasoning, constraints on calls */
     struct dry_breakers breakers; /* the request's own */
     float *lora_factor;           /* the request's own, or NULL */
-    bool
-        divides; /* its answer is divided into text, reasoning and tool calls, if the chat has a format of them */
-    const struct tool_format
-        *tools;             /* how its answer writes tool calls and reasoning; NULL: it is text */
+    /* its answer is divided into text, reasoning and tool calls, if the chat has a format of them */
+    bool divides;
+    /* how its answer writes tool calls and reasoning; NULL: it is text */
+    const struct tool_format *tools;
     struct buf prompt_text; /* of such a chat, while the request is being read */
     struct ids prompt;      /* while the request is being read */
     struct choice *choice;  /* [n_choices] */

@@ -18,8 +18,8 @@ struct openai_answer {
     const char *model;                      /* what the request calls the model */
     int64_t created;                        /* seconds since 1970 */
     size_t n_prompt, n_cached, n_generated; /* tokens */
-    bool
-        ended; /* all choices have ended: the object has the hash of their logits, and the seed that was drawn; */
+    /* all choices have ended: the object has the hash of their logits, and the seed that was drawn */
+    bool ended;
     struct hash logits_hash;
     const uint64_t *seed; /* NULL: none was drawn */
 };
@@ -31,8 +31,8 @@ json_t *openai_logprobs(const struct tokenizer *tok, bool chat, const struct gen
 
 /* What a choice says, and how much of it chunks have said. */
 struct openai_said {
-    const struct tool_answer
-        *parts; /* content, reasoning and tool calls; NULL: the text is all content */
+    /* content, reasoning and tool calls; NULL: the text is all content */
+    const struct tool_answer *parts;
     size_t content, reasoning, calls;
     bool in_call;     /* the call behind these has begun, */
     size_t arguments; /* and so many bytes of its arguments are said */

@@ -30,8 +30,8 @@ struct request {
     const json_t *id, *from; /* request id; id of the sequence to resume: any JSON */
     size_t n_prompts;        /* how often a prompt is given, one of these: */
     struct prompt prompt;    /* its text */
-    const json_t *
-        prompts; /* OpenAI's list of several prompts, texts or lists of ids, of which `prompt` is the first */
+    /* OpenAI's list of several prompts, texts or lists of ids, of which `prompt` is the first */
+    const json_t *prompts;
     const json_t *ids, *prompt_ids; /* a list of token ids; the same as "prompt" */
     const json_t *messages;         /* turns of a conversation: list of objects */
     /* further variables of the chat template: lists of objects, a boolean, an object */

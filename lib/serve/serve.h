@@ -89,8 +89,8 @@ struct serve_input {
     const struct prompt *prompt; /* NULL: in the line */
     const char *url; /* OpenAI's, for which the request is; NULL: the line says so, or any */
     const char *id;  /* in place of the line's own; NULL: that one */
-    const volatile sig_atomic_t
-        *cancelled; /* gen_request.cancelled; NULL: lines that cancel others set it */
+    /* gen_request.cancelled; NULL: lines that cancel others set it */
+    const volatile sig_atomic_t *cancelled;
 };
 
 struct serve_result {

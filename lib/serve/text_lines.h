@@ -23,8 +23,8 @@ struct text_lines {
     size_t stride;               /* of context windows, as in score_texts() */
     void (*progress)(void *arg); /* called after every result */
     void *arg;
-    struct serve
-        *serve; /* of embedding and reranking: for results in OpenAI's form, if its options say so */
+    /* of embedding and reranking: for results in OpenAI's form, if its options say so */
+    struct serve *serve;
     /* of embedding: */
     enum embed_pooling pooling;
     bool normalize;

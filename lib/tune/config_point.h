@@ -21,8 +21,8 @@ struct config_point_plan {
     bool others; /* measure the policies of enum point_policy, too */
     bool exact;  /* time every step instead of a sample */
     size_t rounds;
-    size_t
-        attempts; /* at most, while fit and measurement contradict each other, each with twice the rounds */
+    /* at most, while fit and measurement contradict each other, each with twice the rounds */
+    size_t attempts;
     double budget_s; /* approximate time limit of an attempt; 0: none */
     void (*progress)(void *arg, size_t done, size_t total);
     void *arg;

@@ -47,8 +47,8 @@ struct tune_run {
     /* true: reuses memory that earlier runs freed, as in a long-running process; false: the
      * allocator behaves as in a new process */
     bool reuse_heap;
-    const struct backend
-        *backend; /* that of a device runs appending and attention as operations; NULL: the CPU */
+    /* that of a device runs appending and attention as operations; NULL: the CPU */
+    const struct backend *backend;
     const struct attn_backend *attn;
     const struct kernels *kernels;
     int threads;

@@ -14,8 +14,8 @@ struct spec_costs {
     struct row_times target[2];
     size_t attended[2];
     const struct row_times *draft; /* passes of the draft model; NULL: drafting is free */
-    const double
-        *accept; /* [ranks] acceptance rate of a node's child by rank, as for draft_autotune() */
+    /* [ranks] acceptance rate of a node's child by rank, as for draft_autotune() */
+    const double *accept;
     size_t ranks;
 };
 

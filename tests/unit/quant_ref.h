@@ -20,8 +20,8 @@ static const struct quant_ref {
     bool signed_scale;
     bool codebook; /* codes are indices into quant_codebook */
     bool power;    /* of mxfp4: scales are exponents, and codes the values of FP4 */
-    bool
-        e4m3; /* of nvfp4: scales are numbers of 4 bits of exponent and 3 of fraction, codes as in mxfp4 */
+    /* of nvfp4: scales are numbers of 4 bits of exponent and 3 of fraction, codes as in mxfp4 */
+    bool e4m3;
     bool zeros;       /* minimums are integers, of which each counts as minus the scale */
     bool ternary;     /* codes are 0 to 2, packed as digits */
     bool half_scales; /* a scale byte has the scale in its low half, the minimum in its high half */

@@ -22,8 +22,8 @@ struct draft_tree {
 
 /* What a slot's sequence has in the drafter; its sequence in the model's session has the slot's index. */
 struct level_slot {
-    size_t
-        logits; /* first row in d->logits: of the level just computed; of a parallel model, of level 0 */
+    /* first row in d->logits: of the level just computed; of a parallel model, of level 0 */
+    size_t logits;
     struct draft_tree tree;
     struct dynamic_tree *dynamic; /* if drafter.dynamic */
 };

@@ -23,8 +23,8 @@ enum {
 
 struct tile {
     const char *base;
-    const ptrdiff_t
-        *row; /* [ATTEND_TILE]: byte offsets of KV entries; NULL: k_stride or v_stride apart */
+    /* [ATTEND_TILE]: byte offsets of KV entries; NULL: k_stride or v_stride apart */
+    const ptrdiff_t *row;
 };
 
 INLINE struct tile k_tile(const struct attend *a, size_t t)
@@ -163,12 +163,12 @@ struct block_state {
     float *k_scale, *k_min, *v_scale, *v_min; /* [groups][BLOCK] */
     float *q_scale;                           /* [queries] */
     int32_t *zero;                            /* [queries]: product of the query with K's zero point */
-    int32_t *
-        q_words; /* [queries / 8][d / 4][8]: the queries, transposed, in groups of q_words_each words */
+    /* [queries / 8][d / 4][8]: the queries, transposed, in groups of q_words_each words */
+    int32_t *q_words;
     size_t q_words_each;
     float *p_factor; /* [BLOCK]: 15-bit probability / probability */
-    int16_t *
-        p; /* [queries][BLOCK]: probabilities times scales of V, for a group of columns; of bf16, in bf16 */
+    /* [queries][BLOCK]: probabilities times scales of V, for a group of columns; of bf16, in bf16 */
+    int16_t *p;
     float *panels; /* bf16: contexts, [d_v / PANEL_WIDTH][panel_rows][PANEL_WIDTH] */
     size_t panel_rows;
     float *p_scale; /* [queries]: factor from sums of p to context, for a group */
@@ -178,8 +178,8 @@ struct block_state {
     uint32_t *v_pairs;
     size_t columns,
         v_words; /* columns of V, rounded up to whole registers; words of values per entry of V */
-    char *
-        unpacked; /* [BLOCK][d, in whole blocks]: bytes of entries of 4, 5 or 6 bits, of a tile or of all */
+    /* [BLOCK][d, in whole blocks]: bytes of entries of 4, 5 or 6 bits, of a tile or of all */
+    char *unpacked;
     size_t prefetch_bytes;               /* bytes of a K tile of `next` to prefetch per word */
     size_t prefetch_column;              /* bytes of all V tiles of `next` to prefetch per column */
     ptrdiff_t *prefetch_at[BLOCK_TILES]; /* [words]: offsets to prefetch in a scattered tile */

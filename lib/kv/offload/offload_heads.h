@@ -44,8 +44,8 @@ struct offload_block {
 struct offload_seq {
     bool in_use;             /* it has address space, or blocks */
     struct device_addr rows; /* address space */
-    struct offload_block
-        *block; /* [kv.n_heads + 2]: of the heads, and the buffers; NULL: it is address space */
+    /* [kv.n_heads + 2]: of the heads, and the buffers; NULL: it is address space */
+    struct offload_block *block;
     size_t *flushed, *written; /* [kv.n_matrices] byte offsets, as in the diagram above */
     struct async_ticket writing;
     struct offload_buffer buffer[2];

@@ -25,8 +25,8 @@ struct offload_memory {
 };
 
 struct offload_plan {
-    size_t
-        group; /* heads per group, or fewer in layers with fewer heads; 0: all heads stay in memory */
+    /* heads per group, or fewer in layers with fewer heads; 0: all heads stay in memory */
+    size_t group;
     size_t bytes; /* memory needed */
 };
 

@@ -59,9 +59,9 @@ struct state_options {
     size_t pass; /* for `stored`: most tokens of a pass */
     size_t rows; /* passes of up to this many tokens may be accepted in part; 0, 1: none */
     size_t kept; /* most states kept at regular positions, for prefix caching */
-    size_t
-        cost; /* tokens whose KV entries have the bytes of a state: longer sequences keep up to STATE_KEPT states, as far
-                      as these have at most half the bytes of their KV entries; 0: never more than `kept` */
+    /* tokens whose KV entries have the bytes of a state: longer sequences keep up to STATE_KEPT states, as far
+     * as these have at most half the bytes of their KV entries; 0: never more than `kept` */
+    size_t cost;
     size_t recent; /* most states kept of the latest passes, for truncation */
     /* for rows > 1: the backend's operation, and its own options, which it is called with */
     void (*replay)(const struct state_replay *replay, const void *own);

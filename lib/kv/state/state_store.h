@@ -34,8 +34,8 @@ struct state_seq {
         struct state_block *block;
     } mark[STATE_MARKS]; /* of the current pass, ascending */
     size_t n_marks;
-    struct device_addr
-        inputs;    /* [layers][options.rows][state_input_floats()]; none until they are needed */
+    /* [layers][options.rows][state_input_floats()]; none until they are needed */
+    struct device_addr inputs;
     bool recorded; /* the current pass records its inputs */
 };
 

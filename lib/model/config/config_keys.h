@@ -28,11 +28,11 @@ struct config_keys {
 
     /* Kinds of layers, and their rotation */
     size_t window; /* sliding window; 0: none */
-    size_t
-        window_every; /* every n-th layer has full attention, all others the window; 0: all have the window */
+    /* every n-th layer has full attention, all others the window; 0: all have the window */
+    size_t window_every;
     bool last_full; /* the last layer has full attention, whatever layer_types or window_every say */
-    bool
-        one_sublayer; /* layers are attention or a state alone; layers of the kinds mlp and experts have the MLPs */
+    /* layers are attention or a state alone; layers of the kinds mlp and experts have the MLPs */
+    bool one_sublayer;
     struct layer_list layer_types; /* enum layer_kind; default: by window and window_every */
     bool bidirectional; /* tokens attend to later ones, too, in layers with a window to those in it */
     bool sub_norm;      /* norms precede the output projections of attention and of the MLP */
@@ -43,8 +43,8 @@ struct config_keys {
         rope_full; /* enum layer_rope of layers with a window, and of the others of a model that has one */
     bool qk_norm_rotated;       /* only layers that are rotated have QK norms */
     bool temperature_unrotated; /* only layers that are not rotated have an attn_temperature */
-    bool
-        v_is_k; /* layers with full attention: values are keys as they are projected, before norm and rotation */
+    /* layers with full attention: values are keys as they are projected, before norm and rotation */
+    bool v_is_k;
 
     /* Sizes */
     struct layer_list layer_kv_heads,
@@ -62,9 +62,9 @@ struct config_keys {
 
     /* Layers with experts */
     size_t expert_first; /* layers before this one have a plain MLP */
-    size_t
-        expert_every;   /* of the others every n-th layer has experts: those with (layer + 1) % n = 0 */
-    size_t expert_last; /* layers after this one have a plain MLP; 0: none do */
+    /* of the others every n-th layer has experts: those with (layer + 1) % n = 0 */
+    size_t expert_every;
+    size_t expert_last;        /* layers after this one have a plain MLP; 0: none do */
     struct factors mlp_layers; /* numbers of further layers that have a plain MLP */
     /* numbers of the layers that have experts, in place of what the keys above say; none: as they say */
     struct factors expert_layers;

@@ -61,12 +61,12 @@ struct convert_options {
     /* each planned tensor is passed to this, before any is written; may be NULL */
     int (*planned)(void *arg, const struct planned_tensor *tensor, struct err *err);
     void *planned_arg;
-    size_t *
-        size; /* receives the size of the file, of a .bmc model before `planned` is called; may be NULL */
-    const char
-        *certificate; /* lines "quality_KEY VALUE" of what was measured, to keep with it; or NULL */
-    bool no_bos;      /* the tokenizer adds no BOS */
-    bool private;     /* a .bmc model is readable by the user only */
+    /* receives the size of the file, of a .bmc model before `planned` is called; may be NULL */
+    size_t *size;
+    /* lines "quality_KEY VALUE" of what was measured, to keep with it; or NULL */
+    const char *certificate;
+    bool no_bos;            /* the tokenizer adds no BOS */
+    bool private;           /* a .bmc model is readable by the user only */
     bmc_progress *progress; /* may be NULL */
     void *arg;
 };

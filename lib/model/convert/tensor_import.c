@@ -260,8 +260,8 @@ enum import_result tensor_import_rows(const struct tensor_import *import, size_t
  * output row. */
 struct needed_shape {
     size_t n_dims, dim[3], columns;
-    size_t
-        head_dim; /* vectors may also be matrices with a row per head of this size; 0: they may not */
+    /* vectors may also be matrices with a row per head of this size; 0: they may not */
+    size_t head_dim;
 };
 
 /* True if the dimensions of a tensor are those needed; of one that has more, those of size 1 are left

@@ -81,8 +81,8 @@ struct row_range shard_rows(size_t rows, size_t slices, size_t slice);
 
 /* State of one forward pass. */
 struct shard {
-    const struct config
-        *config;         /* of all ranks, with the sizes of the layer whose operations are listed */
+    /* of all ranks, with the sizes of the layer whose operations are listed */
+    const struct config *config;
     struct ranks *ranks; /* NULL: not tensor parallel */
     const struct config *model;
     struct config *sizes; /* [layers]: the configuration with the sizes of each layer */

@@ -18,8 +18,8 @@ struct chat_options {
     /* name of a chat format or of one of the model's templates, path of a Jinja template or of a .chat
      * file; NULL: the model's own template, else its format */
     const char *format;
-    const char *
-        models_dir; /* folder of the formats that `format` may name, and of those of tool calls; or NULL */
+    /* folder of the formats that `format` may name, and of those of tool calls; or NULL */
+    const char *models_dir;
     const char *system;       /* for conversations without one; NULL: the template's default */
     const json_t *variables;  /* of the template, for conversations that set none; NULL: none */
     struct chat_notes *notes; /* NULL: notes are dropped */

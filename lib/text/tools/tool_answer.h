@@ -5,8 +5,9 @@
 
 struct tool_answer {
     struct buf content, reasoning;
-    json_t *
-        calls; /* list of {"id", "type": "function", "function": {"name", "arguments"}}: complete ones; NULL: none */
+    /* list of {"id", "type": "function", "function": {"name", "arguments"}}: complete ones; NULL:
+     * none */
+    json_t *calls;
     struct tool_parser parser;
     struct buf arguments; /* of the call that is not complete */
     /* Set after tool_answer_begin(): reasoning is left out; or it is content, between these texts, borrowed, on lines of

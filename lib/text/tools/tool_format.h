@@ -30,8 +30,9 @@ enum tool_item_kind {
 
 struct tool_item {
     enum tool_item_kind kind;
-    char *
-        text; /* of TOOL_TEXT; of TOOL_NAME the name, or NULL; of TOOL_PYTHON "[", if models write brackets, or NULL */
+    /* of TOOL_TEXT; of TOOL_NAME the name, or NULL; of TOOL_PYTHON "[", if models write brackets, or
+     * NULL */
+    char *text;
 };
 
 enum tool_use {
@@ -59,8 +60,8 @@ struct tool_format {
     json_t *mark, *without; /* lists of texts, by which chat templates are recognised */
     /* members of {json}, the first as models write it; then alternatives, up to a NULL */
     char *key[3][TOOL_KEYS + 1];
-    char *
-        quote; /* further delimiter of strings in {arguments}, whose keys have no quotes then; or NULL */
+    /* further delimiter of strings in {arguments}, whose keys have no quotes then; or NULL */
+    char *quote;
     char *separator;      /* text that may stand between calls, besides white space; or NULL */
     char *before, *after; /* texts around all calls, which are patterns of TOOL_SKIPS, too; or NULL */
     size_t id_chars; /* length of ids that the model does not write; 0: "call_" and 24 characters */

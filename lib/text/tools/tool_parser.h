@@ -32,8 +32,8 @@ struct tool_event {
 struct tool_parser {
     /* set by the caller, borrowed */
     const struct tool_format *format;
-    const json_t
-        *tools;    /* OpenAI's list of tools: types of parameters, names of doubtful calls; or NULL */
+    /* OpenAI's list of tools: types of parameters, names of doubtful calls; or NULL */
+    const json_t *tools;
     bool no_calls; /* what looks like a call is text */
     uint64_t seed; /* of ids that the model does not write: the same seed, the same ids */
     int (*event)(void *arg, const struct tool_event *event, struct err *err);
