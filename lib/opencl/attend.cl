@@ -43,7 +43,7 @@ static float scale_behind(uint type, global const uchar *row, uint d)
     return type >= CL_Q8 ? *(global const float *)(row + d) : 1;
 }
 
-static float dot_key(local const float *q, global const uchar *k, uint d)
+INLINE float dot_key(local const float *q, global const uchar *k, uint d)
 {
     float4 sum = 0;
     uint j = 0;

@@ -1,6 +1,10 @@
 /* What all kernels share. Nothing is contracted, so that a value does not depend on the kernel that computes it. */
 #pragma OPENCL FP_CONTRACT OFF
 
+/* Of functions that get local arrays: a compiler that finds one array in all calls may pass it no more, and PoCL has one
+ * array for all work-groups where a function, not a kernel, refers to it. */
+#define INLINE static inline __attribute__((always_inline))
+
 #define AT(type, address) ((global type *)(address))
 
 #define ACT_NONE           0
@@ -28,7 +32,7 @@ static float activate(uint act, float x)
 }
 
 /* Adds up, or finds the largest of, the values of all CL_LANES work-items, in one order; all get it. */
-static float add_lanes(float x, local float *part)
+INLINE float add_lanes(float x, local float *part)
 {
     const uint lane = get_local_id(0);
     part[lane] = x;
@@ -43,7 +47,7 @@ static float add_lanes(float x, local float *part)
     return x;
 }
 
-static float most_lanes(float x, local float *part)
+INLINE float most_lanes(float x, local float *part)
 {
     const uint lane = get_local_id(0);
     part[lane] = x;
@@ -59,7 +63,7 @@ static float most_lanes(float x, local float *part)
 }
 
 /* Rotates x[n], n / block blocks, by a Hadamard matrix (quant/hadamard.h). */
-static void rotate_lanes(local float *x, uint n, uint block)
+INLINE void rotate_lanes(local float *x, uint n, uint block)
 {
     for (uint apart = 1; apart < block; apart *= 2) {
         for (uint i = get_local_id(0); i < n / 2; i += CL_LANES) {

@@ -189,7 +189,7 @@ static void finish(const struct cl_product_args *a, const struct cl_tile *t, uin
 }
 
 /* R rows and 16 outputs, whose slices are divided among SLICES * 16 work-items: each weight is read once, by itself. */
-static void multiply(const struct cl_product_args *a, const uint R, local float *part)
+INLINE void multiply(const struct cl_product_args *a, const uint R, local float *part)
 {
     const uint lane = get_local_id(0), slice = get_local_id(1), o = get_group_id(0) * 16 + lane;
     const struct cl_tile t = tile_of(a, R);

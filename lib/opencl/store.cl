@@ -28,7 +28,7 @@ static ushort to_bf16(float x)
 }
 
 /* The squared error of x[d] quantised with the inverse scale `inverse`, as the CPU adds it up but for the order. */
-static float rounding_error(local const float *x, uint d, float inverse, local float *part)
+INLINE float rounding_error(local const float *x, uint d, float inverse, local float *part)
 {
     float sum = 0;
     for (uint j = get_local_id(0); j < d; j += CL_LANES) {
@@ -39,7 +39,7 @@ static float rounding_error(local const float *x, uint d, float inverse, local f
 }
 
 /* The magnitude that becomes 127: the largest one or, of rotated rows, the one of eight about it that is best. */
-static float range_of(local const float *x, uint d, bool search, local float *part)
+INLINE float range_of(local const float *x, uint d, bool search, local float *part)
 {
     float most = 0, best = 127, least = FLT_MAX;
     for (uint j = get_local_id(0); j < d; j += CL_LANES)

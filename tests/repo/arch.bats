@@ -179,6 +179,11 @@ END
     [ "$known" -ge 3 ]
     [ "$known" -lt 50 ]
     [ "$(cat lib/opencl/*.[ch] lib/opencl/*.cl | wc -l)" -le 6000 ]
+    # INLINE has the reason
+    # shellcheck disable=SC2016
+    outlined='print "$ARGV: $1\n" while /^(static [^;{]*\blocal\b[^;{]*)\{/mg'
+    assert_none "functions that get local arrays and may be called" "$(perl -0777 -ne "$outlined" lib/opencl/*.cl)"
+    [ -n "$(perl -0777 -ne "$outlined" <<<$'static float f(uint n,\n local float *x)\n{')" ]
 }
 
 @test "nothing searches the sentence of an error, which has a code; only err_no_memory() says out of memory" {
