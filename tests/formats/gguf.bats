@@ -451,6 +451,17 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
     assert_equal "$(jq -r '.rows[] | select(.name | test("_b.weight")) | .name + " " + .type' info.json)" $'layers.0.k_b.weight f32\nlayers.0.v_b.weight q8_0'
 }
 
+@test "EXAONE 4 without a sliding window, as its smaller models: every layer attends to all and is rotated" {
+    mkdir folder
+    cp "$GGUF/families/exaone4/model.safetensors" "$FIXTURES/families/tokenizer.json" folder/
+    jq '.sliding_window = null | .sliding_window_pattern = null | del(.layer_types)' "$GGUF/families/exaone4/config.json" >folder/config.json
+    LC_ALL=C sed 's/\(exaone4.attention.sliding_\)window/\1absent/g' "$GGUF/families/exaone4/model.gguf" >a.gguf
+    bmc-convert folder -o folder.bmc
+    bmc-convert a.gguf -o gguf.bmc
+    diff <(facts folder.bmc) <(facts gguf.bmc)
+    bmc-convert --info --format json gguf.bmc | jq -e 'has("window") or has("rope_full") | not'
+}
+
 @test "GGUF files are written: of GGUF files with the same data, of models with the same model" {
     local file
     cd "$BATS_TEST_TMPDIR"

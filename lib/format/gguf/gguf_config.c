@@ -764,6 +764,9 @@ static int put_implied(struct config_job *job, struct err *err)
         return put_modernbert(job, err);
     if (strcmp(arch, "granitehybrid") == 0 && !json_object_get(job->config, "num_local_experts"))
         return json_put(job->config, "num_local_experts", json_integer(0), err);
+    /* in config.json, none means 4096 positions, and layers without rotation */
+    if (strcmp(arch, "exaone4") == 0 && integer_of(job, "attention.sliding_window", 0) <= 0)
+        return json_put(job->config, "sliding_window", json_null(), err);
     if (strcmp(arch, "olmo2") != 0 || integer_of(job, "attention.sliding_window", 0) <= 0)
         return 0;
     /* OLMo 3, whose layers with a window have the same base */
