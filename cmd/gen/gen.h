@@ -6,6 +6,7 @@
 #include "base/number.h"
 #include "cli.h"
 #include "decode/pressure.h"
+#include "decode/rerank.h"
 #include "decode/score.h"
 #include "decode/spec/spec.h"
 #include "decode/step_pipe.h"
@@ -350,6 +351,9 @@ enum { GEN_AS_FIT = 0 }; /* batch size: as many sequences as --memory admits */
 
 /* Opens the session for `batch` prompts of at most `prompt_tokens`, and the decoding strategy. */
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err) MUST_USE;
+
+/* Says that scores of a language model, which nothing but its name tells to be a reranker, may mean nothing. */
+void gen_warn_of_reranker(const struct gen *gen, const struct reranker *reranker);
 
 /* Prompt caching: lets the request reuse KV entries of --prompt-cache; warns if none match. */
 void gen_reuse(const struct gen *gen, struct gen_request *request);

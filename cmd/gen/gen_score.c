@@ -187,11 +187,8 @@ static int run_text_lines(struct gen *gen, const struct lines_run *run, struct e
         (o->embed && embed_prompt(gen->model, o->embed_prompt, &prompt, err) < 0) ||
         (o->rerank && reranker_init(&reranker, gen->model, err) < 0))
         return err_prefix(err, "%s", gen->model->name);
-    if (o->rerank && reranker.asks && !strcasestr(gen->model->name, "rerank") && !o->quiet)
-        cli_say(stderr,
-                "%s: %s has no classifier's head: scores are its answers to the prompt of "
-                "Qwen3-Reranker, of use only if it is such a reranker\n",
-                gen->program->name, gen->model->name);
+    if (o->rerank)
+        gen_warn_of_reranker(gen, &reranker);
     struct lines_progress progress = {.run = run};
     const struct text_lines job = {
         .session = gen->session,

@@ -742,3 +742,13 @@ int gen_main(struct gen *gen, struct gen_options *o, int (*job)(struct gen *gen,
     gen_release_options(o);
     return cli_end(program, rc < 0 ? cli_fail(program, &err) : CLI_OK);
 }
+
+void gen_warn_of_reranker(const struct gen *gen, const struct reranker *reranker)
+{
+    if (!reranker->asks || strcasestr(gen->model->name, "rerank") || gen->options->quiet)
+        return;
+    cli_say(stderr,
+            "%s: %s has no classifier's head: scores are its answers to the prompt of "
+            "Qwen3-Reranker, of use only if it is such a reranker\n",
+            gen->program->name, gen->model->name);
+}

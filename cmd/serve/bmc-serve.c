@@ -209,8 +209,12 @@ static void *run_texts(void *arg)
     struct server *server = lane->server;
     const bool reranks = lane == &server->lane[RERANKING];
     struct session *session = NULL;
+    bool warned = !reranks || *server->no_reranker.text;
     struct err err;
     while (lane_wait(lane) && !__atomic_load_n(&server->stop, __ATOMIC_RELAXED)) {
+        if (!warned)
+            gen_warn_of_reranker(server->gen, &server->reranker);
+        warned = true;
         if (server->gen->model->store) { /* whose experts are those of one pass at a time */
             err_set(&err, "with --experts there are no embeddings and no reranking");
             lane_refuse(lane, OPENAI_BAD_REQUEST, &err);

@@ -77,7 +77,7 @@ chat='{"messages": [{"role": "user", "content": "Once upon a time"}], "max_token
 # with_server COMMAND OPTION..: runs it with a server at ./other.
 with_server() {
     local pid rc=0
-    "$BMC_BIN/bmc-serve" --socket ./other -t 1 -q "${@:2}" 2>>other.log &
+    "$BMC_BIN/bmc-serve" --socket ./other -t 1 ${quiet--q} "${@:2}" 2>>other.log &
     pid=$!
     wait_until curl -sf --unix-socket other http://x/health -o /dev/null
     $1 || rc=$?
@@ -111,11 +111,13 @@ other() { curl -sS --unix-socket other "http://x$1" -d "$2"; }
         assert_equal "$(other /v1/rerank '{"prompt": "x"}' | jq -r .error.message)" 'unknown member "prompt" (--lenient ignores unknown ones)'
     }
     body='{"query": "what is a cat", "documents": ["a ship", {"text": "an animal", "url": 1}, "a cat is"], "top_n": 2, "return_documents": true}'
+    quiet=
     for name in bert qwen3; do
         context=128
         [ $name = bert ] || context=512
         bmc-convert -q "$FIXTURES/rerankers/$name" -o $name.bmc
         with_server ranks -m $name.bmc --memory 64M
+        assert_equal "$name $(grep -c "has no classifier.s head: scores are its answers" other.log)" "$name $([ $name = bert ]; echo $?)"
     done
     assert_equal "$(ask /v1/rerank -d "$body" | jq -r .error.message | sed 's/^the model [^:]*: //')" "cannot rerank: it has no classifier's head, and no token \"yes\"; use a reranker"
 }
