@@ -45,7 +45,7 @@ static int next_request(void *arg, bool wait, struct serve_input *input, struct 
 static void fail_result(struct bmc_result *result, const struct err *why)
 {
     result->finish = BMC_FINISH_ERROR;
-    result->status = api_status(-1, why, BMC_INVALID, &result->error);
+    result->status = api_status(-1, why, BMC_FAILED, &result->error);
 }
 
 /* Sets the tokens and the text of a result to copies. */
@@ -277,8 +277,10 @@ static void read_requests(struct generation *g, const struct bmc_request *reques
         struct generated *item = &g->item[i];
         if (api_read(&r, sizeof r, (const char *)requests + i * requests->size, FIRST_REQUEST,
                      "bmc_request", &why) < 0 ||
-            read_request(item, &r, &why) < 0)
+            read_request(item, &r, &why) < 0) {
+            why.code = ERR_INVALID;
             end_choice(&item->result, &why);
+        }
     }
 }
 

@@ -91,7 +91,7 @@ static int begin_embedding(struct text_batch *batch, struct text_slot *slot, str
     memset(e->sum + slot->seq * e->hidden, 0, e->hidden * sizeof *e->sum);
     session_begin(batch->session, slot->seq, n, n);
     if (!n)
-        rc = err_set(&why, "the text is empty");
+        rc = err_code(&why, ERR_INVALID, "the text is empty");
     else
         rc = embed_check_length(batch->session, n, &why);
     if (rc == 0)

@@ -302,6 +302,9 @@ uint32_t loop_sample_token(struct loop *loop, struct slot *slot, const float *lo
 int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *logits,
                 struct err *err) MUST_USE;
 
+/* Ends the slot's request, which is wrong itself: a failure without another code becomes ERR_INVALID. */
+int loop_refuse(struct loop *loop, struct slot *slot, struct err *why, struct err *err) MUST_USE;
+
 /* Ends the slot's request with the reason why its logits are not finite. */
 int loop_finish_damaged(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
 

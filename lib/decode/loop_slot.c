@@ -164,6 +164,13 @@ out:
     return rc;
 }
 
+int loop_refuse(struct loop *loop, struct slot *slot, struct err *why, struct err *err)
+{
+    if (why->code == ERR_FAILED)
+        why->code = ERR_INVALID;
+    return loop_finish(loop, slot, FINISHED_ERROR, why, err);
+}
+
 int loop_finish_damaged(struct loop *loop, struct slot *slot, struct err *err)
 {
     struct err why;
@@ -347,7 +354,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     prefix_cache_reuse(loop, slot);
     text_streamer_init(&slot->text_streamer, session_model(loop->session)->tok, request);
     if (check_request(loop, slot, &why) < 0 || loop_phase_begin(loop, slot, &why) < 0)
-        return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
+        return loop_refuse(loop, slot, &why, err);
     if (text_streamer_resume(&slot->text_streamer, slot->ids->id, slot->n_prompt, err) < 0)
         return -1;
     if (prepare_slot(loop, slot, &why) < 0)
@@ -438,7 +445,7 @@ int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *
     if (slot->text_streamer.stopped)
         return loop_finish(loop, slot, FINISHED_STOP, NULL, err);
     if (loop_phase_advance(loop, slot, id, &complete, &why) < 0)
-        return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
+        return loop_refuse(loop, slot, &why, err);
     if (complete)
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     if (ends_by_repetition(loop, slot))

@@ -8,7 +8,7 @@ int loop_append_sampled(struct loop *loop, struct slot *slot, const float *logit
 {
     struct err why;
     if (loop_constrain(loop, slot, &why) < 0)
-        return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
+        return loop_refuse(loop, slot, &why, err);
     return loop_append(loop, slot, loop_sample_token(loop, slot, logits), logits, err);
 }
 

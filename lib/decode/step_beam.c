@@ -142,7 +142,7 @@ static int advance_paths(struct step_beam *b, struct loop *loop, struct slot *sl
         }
     if (constrained && constrain_paths(b, slot, index, &why) < 0) {
         search->max_length = 0;
-        return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
+        return loop_refuse(loop, slot, &why, err);
     }
     if (beam_step(search, logits, vocab, constrained ? b->mask : NULL, is_end, &query,
                   count_ends(loop, request), err) < 0 ||

@@ -35,7 +35,8 @@ int text_batch_check_ids(const struct text_batch *b, const struct text_ids *text
     const size_t vocab = session_vocab(b->session);
     for (size_t i = 0; i < text->n; i++)
         if (text->id[i] >= vocab)
-            return err_set(err, "id %u is outside the vocabulary of %zu", text->id[i], vocab);
+            return err_code(err, ERR_INVALID, "id %u is outside the vocabulary of %zu", text->id[i],
+                            vocab);
     return 0;
 }
 

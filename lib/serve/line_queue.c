@@ -113,24 +113,13 @@ int line_queue_put(struct line_queue *queue, struct request_line *line, int rc, 
     return put_result(queue, line, rc, failed, OPENAI_OK, text, err);
 }
 
-int line_queue_status(const struct line_queue *queue, const struct err *why)
-{
-    const struct session *session = queue->serve ? queue->serve->session : NULL;
-    const int status = openai_status(why);
-    struct err lost;
-    return status == OPENAI_BAD_REQUEST && session &&
-                   memory_failed(session_options(session)->backend->memory, &lost) < 0
-               ? OPENAI_SERVER_ERROR
-               : status;
-}
-
 static int put_failure(const struct line_queue *queue, const struct request_line *line,
                        const struct err *why, struct buf *text, struct err *err)
 {
     if (!line_queue_is_openai(queue, line))
         return failure_line(line->id, line->number, why, text, err);
     const struct openai_answer answer = line_queue_answer(queue, line);
-    return openai_put_failure(&answer, line_queue_status(queue, why), why, text, err);
+    return openai_put_failure(&answer, why, text, err);
 }
 
 int line_queue_fail(struct line_queue *queue, struct request_line *line, const struct err *why,
@@ -146,7 +135,7 @@ int line_queue_fail(struct line_queue *queue, struct request_line *line, const s
     }
     const int rc = queue->failure ? queue->failure(queue, line, why, &text, err)
                                   : put_failure(queue, line, why, &text, err);
-    return put_result(queue, line, rc, true, line_queue_status(queue, why), &text, err);
+    return put_result(queue, line, rc, true, openai_status(why), &text, err);
 }
 
 void line_queue_set_waiting(struct line_queue *queue, struct request_line *line, bool waits)
@@ -234,6 +223,8 @@ int line_queue_read(struct line_queue *queue, bool wait, struct request_line **o
             return GEN_REQUEST;
         if (rc == 0 && serve_cancel(queue, line, err) < 0)
             return -1;
+        if (rc < 0 && why.code == ERR_FAILED) /* what it says cannot be read or done */
+            why.code = ERR_INVALID;
         if (rc < 0 && line_queue_fail(queue, line, &why, err) < 0)
             return -1;
     }

@@ -104,9 +104,6 @@ struct request_line *line_queue_first(const struct line_queue *queue);
 int line_queue_put(struct line_queue *queue, struct request_line *line, int rc, bool failed,
                    struct buf *text, struct err *err) MUST_USE;
 
-/* The status of a request that failed: OPENAI_SERVER_ERROR once a command of the device has, whatever the kind of error. */
-int line_queue_status(const struct line_queue *queue, const struct err *why);
-
 /* Writes the result of a request that failed before its first token, and frees the line. */
 int line_queue_fail(struct line_queue *queue, struct request_line *line, const struct err *why,
                     struct err *err) MUST_USE;

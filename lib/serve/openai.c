@@ -356,9 +356,11 @@ int openai_put_list(const struct openai_answer *a, const char *name, json_t *lis
 
 int openai_status(const struct err *why)
 {
-    return why->code == ERR_INTERRUPTED || why->code == ERR_BUSY ? OPENAI_UNAVAILABLE
-           : why->code == ERR_NO_MEMORY                          ? OPENAI_SERVER_ERROR
-                                                                 : OPENAI_BAD_REQUEST;
+    static const int status[] = {
+        [ERR_FAILED] = OPENAI_SERVER_ERROR,     [ERR_INVALID] = OPENAI_BAD_REQUEST,
+        [ERR_NO_MEMORY] = OPENAI_SERVER_ERROR,  [ERR_FULL] = OPENAI_BAD_REQUEST,
+        [ERR_INTERRUPTED] = OPENAI_UNAVAILABLE, [ERR_BUSY] = OPENAI_UNAVAILABLE};
+    return status[why->code];
 }
 
 /* The type of errors with a status. */
@@ -383,9 +385,10 @@ int openai_put_error(int status, const char *message, struct buf *line, struct e
     return put_object("", error_json(status, error_type(status), text), line, err);
 }
 
-int openai_put_failure(const struct openai_answer *a, int status, const struct err *why,
-                       struct buf *line, struct err *err)
+int openai_put_failure(const struct openai_answer *a, const struct err *why, struct buf *line,
+                       struct err *err)
 {
+    const int status = openai_status(why);
     const char *code = why->code == ERR_FULL ? "context_length_exceeded" : error_type(status);
     AUTO(buf_release) struct buf id = {0};
     AUTO(json_auto)

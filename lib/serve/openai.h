@@ -68,10 +68,11 @@ json_t *openai_embedding(size_t index, const float *embedding, size_t n, bool ba
 int openai_put_list(const struct openai_answer *answer, const char *name, json_t *list,
                     struct buf *line, struct err *err) MUST_USE;
 
-/* The status of a request that failed, by the kind of error alone. */
+/* The status of a request that failed: 400 if it is wrong (ERR_INVALID, ERR_FULL), 503 if it may be repeated (ERR_BUSY,
+ * ERR_INTERRUPTED), else 500. */
 int openai_status(const struct err *why);
 
 /* Append the line of a request that failed; of an error without one. */
-int openai_put_failure(const struct openai_answer *answer, int status, const struct err *why,
-                       struct buf *line, struct err *err) MUST_USE;
+int openai_put_failure(const struct openai_answer *answer, const struct err *why, struct buf *line,
+                       struct err *err) MUST_USE;
 int openai_put_error(int status, const char *message, struct buf *line, struct err *err) MUST_USE;

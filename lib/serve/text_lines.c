@@ -376,7 +376,7 @@ static int put_openai_failure(const struct line_queue *queue, const struct reque
                               const struct err *why, struct buf *text, struct err *err)
 {
     const struct openai_answer answer = line_queue_answer(queue, line);
-    return openai_put_failure(&answer, line_queue_status(queue, why), why, text, err);
+    return openai_put_failure(&answer, why, text, err);
 }
 
 static int embed_failure(const struct line_queue *queue, const struct request_line *line,

@@ -268,6 +268,18 @@ a line of a batch has the unknown member "bodi"; known are: custom_id method url
 "custom_id" is missing, which a line of a batch with "body" needs'
 }
 
+@test "the status of a request is 400 if it is wrong, and 500 if the run or the model fails" {
+    jq -nc '("x", [99999], [range(200) | 5], "") as $prompt | {custom_id: "a", body: {prompt: $prompt, max_tokens: 2}}' >in
+    jq -nc '{custom_id: "a", body: {prompt: "x", max_tokens: 8, grammar: "root ::= \"\""}}' >>in
+    statuses() { jq -c '.response | [.status_code, .body.error.code]' | paste -sd ' '; }
+    assert_equal "$(jsonl -c 128 -f in 2>err | statuses)" '[200,null] [400,"invalid_request_error"] [400,"context_length_exceeded"] [400,"invalid_request_error"] [400,"invalid_request_error"]'
+    bmc-convert -q "$ROOT/models.d/grimm.bmc" -o nan.bmc
+    at=$(bmc-convert --info --format json nan.bmc | jq '.rows[] | select(.name == "final_norm.weight") | .offset')
+    printf '\xff\xff\xff\x7f' | patch nan.bmc "$at"
+    head -n 1 in >first
+    assert_equal "$(bmc-gen -q -m nan.bmc --jsonl -f first 2>err | statuses)" '[500,"server_error"]'
+}
+
 @test "--openai: answers are OpenAI's objects, the same seed has the same answer on every line" {
     jq -nc '{prompt: "Once upon a time", max_tokens: 9, temperature: 1, seed: 5} | ., ., . + {id: "mine", n: 2, logprobs: 1}, {messages: [{role: "user", content: "x"}], max_tokens: 2, stream: true, stream_options: {include_usage: true}}' >in
     jsonl --openai --chat-template chatml -f in 2>err | jq -sc 'sort_by(.object)[]' >all # chunks come at once

@@ -295,7 +295,7 @@ static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, 
         if (!logits_finite(logits, spec->vocab))
             return loop_finish_damaged(loop, slot, err);
         if (loop_constrain(loop, slot, &why) < 0)
-            return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
+            return loop_refuse(loop, slot, &why, err);
         node = accept_child(spec, loop, slot, seq, node, logits, &id);
         if (node)
             stats->accepted_at[++depth]++;

@@ -53,8 +53,7 @@ static void check_openai(const struct request *r, const struct err *why, bool se
     json_error_t bad;
     char *id = r->id ? json_dumps(r->id, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17)) : NULL;
     const struct openai_answer answer = {.custom_id = id, .batch = r->batch, .unnumbered = service};
-    must(openai_put_failure(&answer, openai_status(why), why, &line, &err) == 0 &&
-         line.data[line.len - 1] == '\n');
+    must(openai_put_failure(&answer, why, &line, &err) == 0 && line.data[line.len - 1] == '\n');
     json_t *object = json_loadb(line.data, line.len, JSON_ALLOW_NUL, &bad);
     const json_t *error = json_object_get(object, "error");
     must(json_string_length(json_object_get(error, "message")) > 0);
