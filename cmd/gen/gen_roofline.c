@@ -18,11 +18,13 @@ int gen_roofline_find(struct gen *gen, struct err *err)
     return 0;
 }
 
-/* The limit of a phase; unknown if ranks share the work, as they may be on several machines. */
+/* The limit of a phase; unknown if ranks share the work, as they may be on several machines, or a device and the CPU. */
 static struct roof_limit limit_of(const struct gen *gen, const struct pass_work *work)
 {
     static const struct roof unknown;
-    return roof_limit(gen->counts ? &unknown : &gen->roof, work, &session_options(gen->session)->cpu,
+    const bool shared = gen->counts || session_pass(gen->session)->boundary_bytes;
+    return roof_limit(shared ? &unknown : &gen->roof, work,
+                      session_device_layers(gen->session) ? NULL : &session_options(gen->session)->cpu,
                       gen->kv_types.all);
 }
 
@@ -33,13 +35,15 @@ static void print_phase(const struct gen *gen, const char *name, const struct pa
 {
     const struct roof_limit limit = limit_of(gen, work);
     const struct pass_times *t = &work->times;
+    const bool on_device = session_device_layers(gen->session) > 0;
     const double macs = (double)work->macs[WEIGHTS_QUANTISED] + (double)work->macs[WEIGHTS_BF16] +
                         (double)work->macs[WEIGHTS_F32];
     if (!work->passes)
         return;
     fprintf(stderr, "%-16s = ", name);
     if (isnan(limit.ms))
-        fprintf(stderr, "not measured (--roofline does, bmc-tune saves it)");
+        fprintf(stderr, "not measured (%s)",
+                on_device ? "bmc-tune saves it" : "--roofline does, bmc-tune saves it");
     else
         fprintf(stderr, "%.1f %% of the %s %s of %.4g %s/s", percent(limit.ms, ms), limit.kind,
                 strcmp(limit.kind, "read") == 0 ? "rate" : "peak", limit.rate,
@@ -50,6 +54,8 @@ static void print_phase(const struct gen *gen, const char *name, const struct pa
         "them in attention\n",
         (double)work->weight_bytes / 1048576, (double)work->kv_read_bytes / 1048576,
         (macs + (double)work->attention_macs) / 1e9, (double)work->attention_macs / 1e9);
+    if (on_device) /* operations are still in its queue when they have been timed */
+        return;
     fprintf(
         stderr,
         "                   attention %.1f %%, projections %.1f %%, MLP %.1f %%, head %.1f %%, other "

@@ -121,8 +121,11 @@ static void print_run(const struct gen *gen, const struct session_options *o, co
 {
     fprintf(stderr, "run              = batch %zu, %d threads (%d for prompts), ", o->batch, o->threads,
             o->threads_prefill);
-    if (o->backend->only_f32)
-        fprintf(stderr, "backend %s, precision f32, ", o->backend->name);
+    char device[160] = "";
+    if (o->backend->describe)
+        o->backend->describe(device, sizeof device);
+    if (*device)
+        fprintf(stderr, "backend %s (%s), precision f32, ", o->backend->name, device);
     else
         fprintf(stderr, "isa %s (%s), precision %s, attn %s, ", o->cpu.kernels->isa, gen->isa_from,
                 precision_name(o->cpu.precision), o->cpu.attn->name);
@@ -259,6 +262,7 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
         WORD("backend", o->backend->name),
         COUNT("device_layers", session_device_layers(gen->session)),
         COUNT("boundary_bytes", session_pass(gen->session)->boundary_bytes),
+        COUNT("device_peak_bytes", o->backend->peak_bytes ? o->backend->peak_bytes(false) : 0),
         WORD("isa", o->cpu.kernels->isa),
         WORD("isa_from", gen->isa_from),
         WORD("precision", precision_name(o->cpu.precision)),

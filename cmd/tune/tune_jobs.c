@@ -93,11 +93,14 @@ static int set_precision(struct tune *tune, struct err *err)
                            &caches, err);
 }
 
-/* Measures the limits that runs are compared with, on the team's threads. */
-static int measure_roof(struct profile *profile, struct err *err)
+/* Measures the limits that runs are compared with, on the team's threads; of a device the rate at which it copies. */
+static int measure_roof(const struct tune *tune, struct profile *profile, struct err *err)
 {
-    struct roof roof;
-    if (roof_measure_limits(&roof, err) < 0)
+    const size_t bytes = size_min((size_t)tune->options->megabytes, 128) << 20;
+    struct roof roof = {0};
+    if (tune_on_device(tune->run.backend))
+        roof.read_gb_s = roof_device_gb_s(tune->run.backend->memory, bytes, 2);
+    else if (roof_measure_limits(&roof, err) < 0)
         return -1;
     profile->read_gb_s = roof.read_gb_s;
     for (size_t kind = 0; kind < PEAK_KINDS; kind++)
@@ -128,10 +131,9 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     threads_set(run->threads); /* before OpenBLAS is loaded, which reads the count */
     if (!(run->backend = tuned_backend(o->backend, o->precision, o->attn, err)))
         return -1;
-    const bool on_device = tune_on_device(run->backend);
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? choose_kernels(tune, err) : NULL;
-    if (!run->kernels || (!on_device && measure_roof(&tune->profile, err) < 0) ||
+    if (!run->kernels || measure_roof(tune, &tune->profile, err) < 0 ||
         kernels_load(run->kernels, err) < 0 || open_shape(tune, err) < 0 ||
         set_precision(tune, err) < 0)
         return -1;

@@ -42,6 +42,9 @@ struct backend {
     /* Writes the name of the device and its driver, which what was measured on it is kept by. NULL: it is the CPU. */
     void (*describe)(char *text, size_t size);
 
+    /* The most bytes of its memory that were taken at once; `again`: from now on. NULL: it has none of its own. */
+    uint64_t (*peak_bytes)(bool again);
+
     /* Fails if it cannot run an operation over a cache of this shape, and says what it lacks. NULL: it runs all. */
     int (*refuse)(const struct op *op, const struct kv_shape *shape, struct err *err);
 

@@ -275,6 +275,7 @@ const struct backend opencl_backend = {
     .refuse = refuse_op,
     .start = start,
     .describe = describe,
+    .peak_bytes = cl_most_bytes,
     .open = open_pass,
     .close = close_pass,
     .begin = begin_pass,

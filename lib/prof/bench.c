@@ -36,12 +36,10 @@ static void set_work(const struct bench_job *job, const struct pass_work *work, 
     const struct run *run = &job->report->run;
     const struct cpu_options how = {run->kernels, run->precision, run->attn};
     const double steps = f->test.n_gen ? (double)f->test.n_gen : 1;
-    struct roof_limit limit = {(double)work_bytes(work) / roof->read_gb_s / 1e6, "read",
-                               roof->read_gb_s};
-    if (!tune_on_device(run->backend)) {
+    const bool on_device = tune_on_device(run->backend);
+    if (!on_device)
         roof_measure_peaks(roof, 1);
-        limit = roof_limit(roof, work, &how, run->kv_types.all);
-    }
+    const struct roof_limit limit = roof_limit(roof, work, on_device ? NULL : &how, run->kv_types.all);
     const bool reads = limit.kind && strcmp(limit.kind, "read") == 0;
     f->roof_share = limit.ms / steps / f->step_ms;
     f->roof_kind = limit.kind;
@@ -68,9 +66,12 @@ int measure_bench(void *arg, const struct measurement *m, struct figures *f, str
                                          ? roof_device_gb_s(backend->memory, job->block->bytes, 3)
                                          : roof_read_gb_s(job->block, decode ? 3 : 1)};
     resident_peak_reset();
+    if (backend && backend->peak_bytes)
+        backend->peak_bytes(true);
     if (run_test(job, m, &result, f, err) < 0)
         return -1;
     f->peak_resident_bytes = resident_peak();
+    f->device_peak_bytes = backend && backend->peak_bytes ? backend->peak_bytes(false) : 0;
     set_rates(f, test->batch * (test->n_prompt + test->n_gen),
               decode ? result.decode_ms : result.prefill_ms,
               decode ? result.growth_ms + result.sample_ms : result.prefill_growth_ms);

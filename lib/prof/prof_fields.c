@@ -105,6 +105,7 @@ static const struct row_field bench_fields[] = {
     FIGURE(REAL, "wait_ms", wait_ms, MEAN, 0),
     GROWTH,
     FIGURE(SIZE, "peak_resident_bytes", peak_resident_bytes, MAX, 0),
+    FIGURE(SIZE, "device_peak_bytes", device_peak_bytes, MAX, 0),
     FIGURE(REAL, "step_bytes", step_bytes, LAST, 0),
     FIGURE(REAL, "macs_quantised", step_macs[WEIGHTS_QUANTISED], LAST, 0),
     FIGURE(REAL, "macs_bf16", step_macs[WEIGHTS_BF16], LAST, 0),

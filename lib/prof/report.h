@@ -158,7 +158,7 @@ struct figures {
     double roof_share, roof_gb_s, roof_gflop_s, step_bytes, experts_per_layer;
     double step_macs[WEIGHTS_CLASSES], attention_macs, conversion_ms, wait_ms;
     struct step_cost cost;
-    size_t peak_resident_bytes, sent_bytes, sent_calls;
+    size_t peak_resident_bytes, device_peak_bytes, sent_bytes, sent_calls;
     struct memory_result memory;
     double token_bytes, full_token_bytes, kv_bytes, over_standard, run_over;
     size_t peak_bytes;

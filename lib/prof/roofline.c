@@ -228,9 +228,10 @@ struct roof_limit roof_limit(const struct roof *roof, const struct pass_work *wo
     double ms[PEAK_KINDS] = {0}, all = 0;
     enum peak_kind most = 0;
     const double read_ms = roof->read_gb_s > 0 ? (double)work_bytes(work) / roof->read_gb_s / 1e6 : NAN;
-    for (enum weights_class class = 0; class < WEIGHTS_CLASSES; class ++)
+    for (enum weights_class class = 0; how && class < WEIGHTS_CLASSES; class ++)
         add_macs(ms, roof, how, kind_of(how, class), work->macs[class]);
-    add_macs(ms, roof, how, attention_kind(how, cache), work->attention_macs);
+    if (how)
+        add_macs(ms, roof, how, attention_kind(how, cache), work->attention_macs);
     for (enum peak_kind kind = 0; kind < PEAK_KINDS; kind++) {
         all += ms[kind];
         most = ms[kind] > ms[most] ? kind : most;

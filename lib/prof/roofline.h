@@ -26,7 +26,8 @@ int roof_measure_limits(struct roof *roof, struct err *err) MUST_USE;
 void roof_measure_peaks(struct roof *roof, int repeats);
 
 /* The least time of some work, computed as `how` says with a cache of these types: that of reading and writing its bytes
- * at the read rate, or of its multiply-adds at their peaks, whichever is longer. ms is NaN if a rate is unknown. */
+ * at the read rate, or of its multiply-adds at their peaks, whichever is longer. `how` NULL: by a device, whose
+ * peaks are unknown, so that bytes alone count. ms is NaN if a rate is unknown. */
 struct roof_limit {
     double ms;
     const char *kind; /* of the longer one: "read", or the peak that most of the time goes by */

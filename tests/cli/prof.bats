@@ -384,7 +384,7 @@ BENCH='test:string policy:string batch:number n_prompt:number n_gen:number depth
 tok_s_end_to_end:number tok_s_end_to_end_sd:number step_ms:number roof_share:number roof_kind:string roof_gb_s:number,null roof_gflop_s:number,null first_token_ms:number,null
 latency_p50_ms:number,null latency_p95_ms:number,null latency_p99_ms:number,null attention_ms:number,null
 projections_ms:number,null mlp_ms:number,null head_ms:number,null other_ms:number,null sampling_ms:number,null
-peak_resident_bytes:number'
+peak_resident_bytes:number device_peak_bytes:number'
 
 @test "bench: all combinations, fields by kind of test" {
     ok bmc-prof bench --shape ./tiny.shape -p 4,8 -n 2,3 -b 1,2 -d 0,5 -r 2 -t 1 --megabytes 1 --format json
