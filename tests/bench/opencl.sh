@@ -1,17 +1,20 @@
 #!/bin/sh
 # The papers' experiments on a GPU, in small form, with the backend opencl, within ten minutes: figure 15 and tables VIII and IX
-# of the BMC paper, tables 12 and 13 of the HeadInfer paper (14 is left out), batched speculation of the BASS paper, rates by type of weights,
+# of the BMC paper, tables 12 and 13 of the HeadInfer paper (14 is left out) and its bound on the device's memory, batched
+# speculation of the BASS paper, rates by type of weights,
 # and, where they are given, llama.cpp's own backend on the same GGUF file. Ends with status 0 and a sentence where no
 # driver is that of a GPU; ANY=1 measures whatever device there is, whose times claim nothing then ("form": true).
 #
 #   OUT      JSON file that is written: the device, and for each section the command and its rows with raw samples
 #            (build/opencl.json)
 #   SHAPE    shape with random weights (tinyllama-1.1b), LAYERS of it (8), TYPES of its weights (bf16 q8_0 q4_0 q4_k q6_k)
+#   BLOCK    shape of figure 15, attention of one layer (opt-13b), for BLOCK_BATCH sequences (32)
 #   MODEL    model with a draft model for speculation (models.d/grimm.bmc), DRAFT (models.d/grimm-draft.bmc)
 #   GGUF     GGUF file that both engines run, and LLAMA_BENCH, llama.cpp's program, built with its backend for the GPU
 #   N        tokens decoded from an empty cache (1024)        DEPTHS   of HeadInfer's tables ("1024 8192 32768")
 #   BATCHES  of table IX and BASS (1,8)                       ROUNDS   alternating rounds (3)
-#   RAM      of headwise (16M)      TUNE   options of bmc-tune (--megabytes 256)
+#   RAM      of headwise (16M); of MODEL, which is smaller, RAM_OF_MODEL (1M), behind PROMPT tokens (768)
+#   TUNE     options of bmc-tune (--megabytes 256)
 #   SECONDS_IN_ALL   what is left out then is said (540); a section has SECONDS_EACH (80)
 #
 # Needs jq, and build/gcc/tests/opencl_device (`make all tests`).
@@ -23,7 +26,8 @@ out=${OUT:-build/opencl.json} shape=${SHAPE:-tinyllama-1.1b} layers=${LAYERS:-8}
 model=${MODEL:-models.d/grimm.bmc} draft=${DRAFT:-models.d/grimm-draft.bmc} batches=${BATCHES:-1,8}
 all=${SECONDS_IN_ALL:-540} each=${SECONDS_EACH:-80}
 device=$("${BUILD:-build/gcc}/tests/opencl_device" --info) || {
-    echo "nothing to measure: $device"
+    [ $? -eq 77 ] || exit 1 # not built
+    echo "nothing to measure: ${device#skipped: }"
     exit 0
 }
 form=false
@@ -102,7 +106,8 @@ alternate() {
             [ ! -s "$work/stats" ] || jq -c --arg case "${line%%: *}" '{case: $case, ms: (.prefill_ms + .decode_ms), stats: .}' "$work/stats" >>"$work/samples"
         done <"$work/cases"
     done
-    jq -sc 'group_by(.case)[] | {policy: .[0].case, samples: {total_ms: map(.ms)}, total_ms: (map(.ms) | sort | .[(length - 1) / 2 | floor]), stats: .[-1].stats}' "$work/samples" >"$work/rows"
+    jq -sc 'group_by(.case)[] | {policy: .[0].case, samples: {total_ms: map(.ms)}, total_ms: (map(.ms) | sort | .[(length - 1) / 2 | floor]),
+        device_peak_bytes: .[-1].stats.device_peak_bytes, logits_hash: .[-1].stats.logits_hash, stats: .[-1].stats}' "$work/samples" >"$work/rows"
     keep "$name" "alternating, -m $model: $(tr '\n' ';' <"$work/cases")" "$work/rows" "$why"
 }
 
@@ -110,7 +115,8 @@ alternate() {
 requests() { jq -nc --argjson b "$1" --argjson n "$2" 'range($b) | {prompt: "Once upon a time \(.)", n: $n}' >"$work/requests"; }
 
 echo "$device; $(bin/bmc-gen --version | head -n 1); $shape, $layers layers, N = $n, $rounds rounds"
-prof 'BMC figure 15' bench -p 0 -n "$n" --kv bmc:T=1,bmc:T=4,bmc:T=16,bmc:T=32,bmc:T=64,bmc:T=256
+section 'BMC figure 15' bin/bmc-prof policies --backend opencl --shape "${BLOCK:-opt-13b}" --layers 1 -N "$n" -np "${BLOCK_BATCH:-32}" \
+    --kv bmc:T=1,bmc:T=4,bmc:T=16,bmc:T=32,bmc:T=64,bmc:T=256 -r "$rounds" --warmup 0 --format jsonl
 # shellcheck disable=SC2086 # options
 section 'T by the cost model' bin/bmc-tune --backend opencl --shape "$shape" -N "$n" --state cold -r 3 --seconds 20 ${TUNE:---megabytes 256} --no-batch-knee --dry-run --format jsonl
 prof 'BMC table IX' bench -p 0 -n "$((n / 4))" -np "$batches" --kv iterative,upfront,bmc,paged:16
@@ -121,6 +127,10 @@ done | alternate 'BMC table VIII'
 for depth in ${DEPTHS:-1024 8192 32768}; do
     prof "HeadInfer tables 12 and 13, $depth tokens" bench -d "$depth" -p 128 -n 16 --kv "upfront,headwise:ram=${RAM:-16M}"
 done
+# The same logits, with less of the device's memory.
+jq -nc --argjson n "${PROMPT:-768}" '{prompt_ids: [range($n) | . % 97 + 300], n: 8}' >"$work/requests"
+for kv in upfront "headwise:ram=${RAM_OF_MODEL:-1M}"; do echo "$kv: bmc-gen -c $((${PROMPT:-768} + 64)) --jsonl --chunk 64 --kv $kv"; done |
+    alternate 'HeadInfer, memory of the device'
 # Streaming heads are evicted in the CPU's cache alone, and a device refuses the list.
 : >"$work/rows"
 keep 'HeadInfer table 14' 'bmc-gen --kv headwise --retrieval-heads LIST' "$work/rows" 'left out: a device has no streaming heads'
@@ -146,6 +156,7 @@ mv "$work/out" "$out"
 # Of a row, what it is of, and its main figures with all samples.
 jq -r '.sections[] | "\n\(.section)" + (if .left_out then " (\(.left_out))" else "" end), (.rows[] |
     "  " + ([.test, .policy, (if .batch then "batch \(.batch)" else empty end), (if .n_prompt then "\(.n_prompt) + \(.n_gen) tokens" else empty end), (if .T_pow2 then "T \(.T_pow2)" else empty end)] | map(select(. != null)) | join(", ")) +
-    ": " + ([(.samples // (if .avg_ts then {"tok/s": [.avg_ts]} else {} end) | to_entries[] | "\(.key) \(.value | map(. * 100 | round / 100) | join(" "))"), (if .roof_share then "share of the copy rate \(.roof_share * 100 | round / 100)" else empty end)] | join("; ")))' "$out"
+    ": " + ([(.samples // (if .avg_ts then {"tok/s": [.avg_ts]} else {} end) | to_entries[] | "\(.key) \(.value | map(. * 100 | round / 100) | join(" "))"), (if .roof_share then "share of the copy rate \(.roof_share * 100 | round / 100)" else empty end),
+            (if .device_peak_bytes then "\(.device_peak_bytes) bytes of the device" else empty end), .logits_hash // empty] | join("; ")))' "$out"
 [ "$form" = false ] || echo 'form only: the device is a CPU'
 echo "written to $out"

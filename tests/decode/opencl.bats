@@ -119,11 +119,11 @@ traced() { # PROGRAM ARGUMENT..
     assert_success
     [[ $output == 'nothing to measure: the only OpenCL driver is that of a CPU (device of a CPU: '*'); ANY=1 measures it' || $output == 'device of a GPU'* ]]
     # in full each section runs, else the sections are listed as left out
-    local few=(ANY=1 OUT="$PWD/out" SHAPE=opt-125m LAYERS=1 N=64 DEPTHS=64 ROUNDS=1 TYPES=bf16 BATCHES=1,2 TUNE='--megabytes 1 --evict 1')
+    local few=(ANY=1 OUT="$PWD/out" SHAPE=opt-125m LAYERS=1 BLOCK=opt-125m BLOCK_BATCH=2 N=64 DEPTHS=64 ROUNDS=1 TYPES=bf16 BATCHES=1,2 RAM_OF_MODEL=850K PROMPT=240 TUNE='--megabytes 1 --evict 1')
     [ "$BMC_FULL" = 1 ] || few+=(SECONDS_IN_ALL=0)
     run env "${few[@]}" sh "$ROOT/tests/bench/opencl.sh"
     assert_success
-    jq -e '(.sections | length) == 9 and ([.sections[].section] | index("BMC figure 15", "BMC table VIII", "BMC table IX", "HeadInfer tables 12 and 13, 64 tokens", "BASS, 2 sequences") != null)' out >/dev/null || fail "$(cat out)"
+    jq -e '(.sections | length) == 10 and ([.sections[].section] | index("BMC figure 15", "BMC table VIII", "BMC table IX", "HeadInfer tables 12 and 13, 64 tokens", "BASS, 2 sequences") != null)' out >/dev/null || fail "$(cat out)"
     [ "$BMC_FULL" = 1 ] || jq -e '.form and all(.sections[]; .rows == [] and (.left_out | startswith("left out")))' out >/dev/null || fail "$(cat out)"
     [ "$BMC_FULL" != 1 ] || jq -e 'all(.sections[] | select(.left_out == null); .rows | length > 0 and all(.[].samples[]; length > 0))' out >/dev/null || fail "$(cat out)"
 }
@@ -179,15 +179,15 @@ traced() { # PROGRAM ARGUMENT..
     grep -qxF "cpu $device" bmc/profile-opencl
     [ ! -e bmc/profile ]
     bmc-gen -q -m "$model" -p a -n 2 -c 64 --temp 0 --backend opencl --stats stats >/dev/null
-    assert_equal "$(jq -r .T_from stats)" profile
+    assert_equal "$(jq -c '[.T_from, .roof_from, .decode_roof_kind, .decode_roof_share > 0, .roof_f32_gop_s, .device_peak_bytes > 1e7]' stats)" '["profile","profile","read",true,null,true]'
     bmc-gen -q -m "$model" -p a -n 2 -c 64 --temp 0 --stats stats >/dev/null
-    assert_equal "$(jq -r .T_from stats)" default
+    assert_equal "$(jq -c '[.T_from, .device_peak_bytes]' stats)" '["default",0]'
     expect_error 1 '^bmc-gen: --profile: bmc/profile-opencl: made on "'"${device%%[(]*}" bmc-gen -q -m "$model" -p a -n 2 --profile bmc/profile-opencl
     bmc-prof policies -m "$model" --layers 2 -N 32 --kv iterative,bmc:T=4 -r 1 --backend opencl --format json >out
     # N growth events that copy 1, 2 .. N - 1 entries, and T that copy 8, 16 and 24: 1024 bytes each in two layers
     jq -e --arg device "$device" '[.rows[] | .kv_allocations, .kv_copied_bytes, .attn, .isa] == [32, 496 * 1024, "opencl", "opencl", 4, 48 * 1024, "opencl", "opencl"] and .rows[0].cpu == $device' out >/dev/null || fail "$(cat out)"
     bmc-prof bench -m "$model" -p 4 -n 2 -r 1 --warmup 0 --megabytes 1 --backend opencl --format json >out
-    jq -e '[.rows[] | .precision, .roof_kind] == ["f32", "read", "f32", "read"] and all(.rows[]; .roof_share > 0)' out >/dev/null || fail "$(cat out)"
+    jq -e '[.rows[] | .precision, .roof_kind] == ["f32", "read", "f32", "read"] and all(.rows[]; .roof_share > 0 and .device_peak_bytes > 1e7)' out >/dev/null || fail "$(cat out)"
     expect_error 2 '^bmc-tune: --attn fused is attention of the CPU: leave --backend opencl out$' bmc-tune --backend opencl --attn fused --dry-run
     expect_error 2 '^bmc-prof: --backend goes with policies, sweep, latency and bench only' bmc-prof memory --backend opencl
     expect_error 2 '^bmc-prof: --backend opencl computes in f32: leave --precision bf16 out' bmc-prof bench --backend opencl --precision bf16
@@ -204,33 +204,29 @@ traced() { # PROGRAM ARGUMENT..
     expect_error 2 "^bmc-gen: --kv-pressure is for the CPU's cache: leave --backend opencl out$" bmc-gen -q --backend opencl -m "$ROOT/models.d/grimm.bmc" --jsonl --kv-pressure q8 --memory 1G </dev/null
 }
 
-@test "on OpenCL, a command that fails ends the run with a sentence, and nothing is written; so does a lack of memory" {
+@test "on OpenCL, any call to the driver that fails ends the run with a sentence, and nothing is half-written; so does a lack of memory" {
     [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers' library is the first that is loaded"
-    gen() { # CALL [AT]
-        run --separate-stderr env LD_PRELOAD="$BMC_BUILD/inject_opencl.so" BMC_FAIL_CALL="$1" ${2:+BMC_FAIL_AT="$2"} "$BMC_BIN/bmc-gen" -q -m "$ROOT/models.d/grimm.bmc" \
-            -p "a king" -n 2 --temp 0 --backend opencl --save-kv saved
-        if [ "$#" -eq 2 ]; then
-            [ "$status" -eq 1 ] && [ ! -e saved ] || fail "$* -> $status: $stderr"
-        fi
-    }
-    gen copy
-    local calls=$stderr
-    rm saved
-    for at in $((calls / 2)) "$calls"; do # the last copies are those of the snapshot
-        gen copy "$at"
-        [[ $stderr == 'bmc-gen: OpenCL device '*': clEnqueueSVMMemcpy failed with error -36: the device was lost' ]]
+    local calls=(any) most=2 tokens=3 gen=("$BMC_BIN/bmc-gen" -q -m "$ROOT/models.d/grimm.bmc" -n 2 -t 1 --temp 0 --backend opencl)
+    if [ "$BMC_FULL" = 1 ]; then
+        mapfile -t calls < <(sed -n 's/^ *X(\(cl[A-Za-z]*\),.*/\1/p' "$ROOT/tests/inject/fail_opencl.c")
+        calls+=(clSVMAlloc lost) most=30 tokens=240 # so that heads are offloaded
+        [ "${#calls[@]}" -eq 20 ]
+    fi
+    for call in "${calls[@]}"; do
+        run "$BMC_BUILD/inject" -m "$most" -o "$RANDOM" "$BMC_BUILD/inject_opencl.so" "$call" "${gen[@]}" --prompt-ids "$(seq -s ' ' 100 $((tokens + 99)))" --kv headwise:ram=850K --chunk 60 --save-kv saved.kv --stats stats.json
+        [ "$status" -eq 0 ] || fail "$output"
+        [[ $output =~ ^$call:\ [1-9][0-9]*\ calls,\ [1-9] || $call =~ ^(clGetProgramInfo|clCreateProgramWithBinary|clEnqueueSVMMemFill)$ ]] || fail "nothing failed: $output"
     done
-    gen launch 100
-    [[ $stderr == 'bmc-gen: OpenCL device '*' failed with error -5: the device has no memory or other resource left, or was lost' ]]
-    gen alloc 80
-    [[ $stderr == 'bmc-gen: out of memory for 128 rows of KV cache'* ]]
+    export LD_PRELOAD=$BMC_BUILD/inject_opencl.so
+    BMC_FAIL_CALL=clEnqueueNDRangeKernel BMC_FAIL_AT=100 expect_error 1 '^bmc-gen: OpenCL device .* failed with error -5: the device has no memory or other resource left, or was lost$' "${gen[@]}" -p "a king"
+    BMC_FAIL_CALL=clSVMAlloc BMC_FAIL_AT=80 expect_error 1 '^bmc-gen: out of memory for 128 rows of KV cache' "${gen[@]}" -p "a king"
 }
 
 @test "requests to a server whose device is lost get status 500, and it ends" {
     [[ $BMC_BUILD != *sanitize* ]] || skip "the sanitizers' library is the first that is loaded"
     [ -x "$BMC_BIN/bmc-serve" ] || skip "bmc-serve is not built: libmicrohttpd is missing"
     local server call
-    for call in launch lost; do
+    for call in clEnqueueNDRangeKernel lost; do
         LD_PRELOAD="$BMC_BUILD/inject_opencl.so" BMC_FAIL_CALL=$call BMC_FAIL_AT=1 "$BMC_BIN/bmc-serve" -m "$ROOT/models.d/grimm.bmc" --backend opencl --socket socket 2>log &
         server=$!
         check_lost "$server"
@@ -253,5 +249,11 @@ check_lost() { # SERVER
 @test "without a device or a driver, one sentence says so" {
     local gen=(bmc-gen -q -p a -n 1 --backend opencl -m "$ROOT/models.d/grimm.bmc")
     mkdir none
-    OCL_ICD_VENDORS=$PWD/none expect_error 1 '^bmc-gen: OpenCL has no device \(0 platforms\): install the driver of one' "${gen[@]}"
+    export OCL_ICD_VENDORS=$PWD/none
+    expect_error 1 '^bmc-gen: OpenCL has no device \(0 platforms\): install the driver of one' "${gen[@]}"
+    for script in opencl opencl_matrix; do
+        run sh "$ROOT/tests/bench/$script.sh"
+        assert_success
+        [[ $output =~ ^'nothing to '(measure|compare)': OpenCL has no device (0 platforms): install the driver of one' ]]
+    done
 }

@@ -1,6 +1,7 @@
-/* A preloaded library that makes calls to an OpenCL device fail: from the BMC_FAIL_AT-th on, those that BMC_FAIL_CALL names
- * ("launch", "lost", which is a launch with another status, "copy", "alloc"). Without BMC_FAIL_AT they are counted only; their number is written to standard error at
- * exit. The library of OpenCL is loaded by dlopen(), so its functions are replaced where dlsym() finds them. */
+/* A preloaded library that makes a call to an OpenCL driver fail: the BMC_FAIL_AT-th of those that BMC_FAIL_CALL names, by
+ * the function's name or "any"; with "lost" all calls from the BMC_FAIL_AT-th start of a kernel on. As with fail.c, the number of calls is written to
+ * descriptor BMC_FAIL_COUNT at exit, and without BMC_FAIL_AT calls are only counted. The library of OpenCL is loaded by dlopen(), so its
+ * functions are replaced where dlsym() finds them. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -8,56 +9,83 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static atomic_long calls;
+enum { OUT_OF_RESOURCES = -5, INVALID_COMMAND_QUEUE = -36 };
 
-static int32_t (*launch)(void *queue, void *kernel, uint32_t dimensions, const size_t *offset,
-                         const size_t *global, const size_t *local, uint32_t n, void *events,
-                         void *event);
-static int32_t (*copy)(void *queue, uint32_t blocking, void *to, const void *from, size_t bytes,
-                       uint32_t n, void *events, void *event);
-static void *(*alloc)(void *context, uint64_t flags, size_t bytes, uint32_t alignment);
+/* Functions return a status, but for those that return an object or NULL, and write the status to their Nth argument. */
+#define FUNCTIONS(X)                                                                                   \
+    X(clGetPlatformIDs, 0)                                                                             \
+    X(clGetDeviceIDs, 0)                                                                               \
+    X(clCreateContext, 6)                                                                              \
+    X(clCreateCommandQueue, 4)                                                                         \
+    X(clCreateProgramWithSource, 5)                                                                    \
+    X(clCreateProgramWithBinary, 7)                                                                    \
+    X(clBuildProgram, 0)                                                                               \
+    X(clGetProgramInfo, 0)                                                                             \
+    X(clCreateKernel, 3)                                                                               \
+    X(clSetKernelArg, 0)                                                                               \
+    X(clSetKernelExecInfo, 0)                                                                          \
+    X(clEnqueueNDRangeKernel, 0)                                                                       \
+    X(clEnqueueSVMMemcpy, 0)                                                                           \
+    X(clEnqueueSVMMemFill, 0)                                                                          \
+    X(clEnqueueMarkerWithWaitList, 0)                                                                  \
+    X(clWaitForEvents, 0)                                                                              \
+    X(clFlush, 0)                                                                                      \
+    X(clFinish, 0)
 
-static bool fails(const char *call)
+static atomic_ulong calls;
+
+/* 0, or the status of the call that must fail. */
+static int32_t failure(const char *function)
 {
     const char *chosen = getenv("BMC_FAIL_CALL"), *at = getenv("BMC_FAIL_AT");
-    if (!chosen || strcmp(chosen, call) != 0)
-        return false;
-    const long n = atomic_fetch_add(&calls, 1) + 1;
-    return at && n >= atol(at);
+    const unsigned long first = at ? strtoul(at, NULL, 10) : 0;
+    const bool lost = chosen && strcmp(chosen, "lost") == 0,
+               counts = chosen && (strcmp(chosen, "any") == 0 ||
+                                   strcmp(lost ? "clEnqueueNDRangeKernel" : chosen, function) == 0);
+    const unsigned long call = counts ? atomic_fetch_add(&calls, 1) + 1 : atomic_load(&calls);
+    if (!first || (lost ? call < first : !counts || call != first))
+        return 0;
+    return lost ? INVALID_COMMAND_QUEUE : OUT_OF_RESOURCES;
 }
 
 __attribute__((destructor)) static void print_calls(void)
 {
-    if (!getenv("BMC_FAIL_AT"))
-        fprintf(stderr, "%ld\n", atomic_load(&calls));
+    const char *fd = getenv("BMC_FAIL_COUNT");
+    if (fd)
+        dprintf(atoi(fd), "%lu\n", atomic_load(&calls));
 }
 
-static int32_t try_launch(void *queue, void *kernel, uint32_t dimensions, const size_t *offset,
-                          const size_t *global, const size_t *local, uint32_t n, void *events,
-                          void *event)
-{
-    enum { OUT_OF_RESOURCES = -5, INVALID_COMMAND_QUEUE = -36 };
-    return fails("launch") ? OUT_OF_RESOURCES
-           : fails("lost") ? INVALID_COMMAND_QUEUE
-                           : launch(queue, kernel, dimensions, offset, global, local, n, events, event);
-}
+/* Integers and pointers, of which any function takes some: in the calling conventions of Linux, further ones are ignored. */
+typedef intptr_t function(intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t,
+                          intptr_t, intptr_t);
 
-static int32_t try_copy(void *queue, uint32_t blocking, void *to, const void *from, size_t bytes,
-                        uint32_t n, void *events, void *event)
-{
-    enum { INVALID_COMMAND_QUEUE = -36 };
-    return fails("copy") ? INVALID_COMMAND_QUEUE
-                         : copy(queue, blocking, to, from, bytes, n, events, event);
-}
+#define DEFINE(name, status_at)                                                                        \
+    static function *next_##name;                                                                      \
+    static intptr_t try_##name(intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f, \
+                               intptr_t g, intptr_t h, intptr_t i)                                     \
+    {                                                                                                  \
+        const intptr_t status_to[] = {0, a, b, c, d, e, f, g, h, i};                                   \
+        const int32_t status = failure(#name);                                                         \
+        if (status && (status_at))                                                                     \
+            memcpy((void *)status_to[status_at], &status, sizeof status);                              \
+        return !status ? next_##name(a, b, c, d, e, f, g, h, i) : (status_at) ? 0 : (intptr_t)status;  \
+    }
+FUNCTIONS(DEFINE)
 
+static void *(*next_alloc)(void *context, uint64_t flags, size_t bytes, uint32_t alignment);
 static void *try_alloc(void *context, uint64_t flags, size_t bytes, uint32_t alignment)
 {
-    return fails("alloc") ? NULL : alloc(context, flags, bytes, alignment);
+    return failure("clSVMAlloc") == OUT_OF_RESOURCES ? NULL
+                                                     : next_alloc(context, flags, bytes, alignment);
 }
 
-/* Keeps the function in *real; returns what replaces it. */
-#define REPLACE(real, by) (memcpy(&(real), &found, sizeof found), (void *)(by))
+/* Keeps the function that was found in `next`; returns what replaces it. */
+#define REPLACE(next, by) (memcpy(&(next), &found, sizeof found), (void *)(by))
+#define REPLACE_NAMED(function, status_at)                                                             \
+    if (strcmp(name, #function) == 0)                                                                  \
+        return REPLACE(next_##function, try_##function);
 
 void *dlsym(void *handle, const char *name)
 {
@@ -67,8 +95,6 @@ void *dlsym(void *handle, const char *name)
         memcpy(&next, &own, sizeof own);
     }
     void *const found = next(handle, name);
-    return strcmp(name, "clEnqueueNDRangeKernel") == 0 ? REPLACE(launch, try_launch)
-           : strcmp(name, "clEnqueueSVMMemcpy") == 0   ? REPLACE(copy, try_copy)
-           : strcmp(name, "clSVMAlloc") == 0           ? REPLACE(alloc, try_alloc)
-                                                       : found;
+    FUNCTIONS(REPLACE_NAMED)
+    return strcmp(name, "clSVMAlloc") == 0 ? REPLACE(next_alloc, try_alloc) : found;
 }
