@@ -508,7 +508,7 @@ int repl_command(struct repl *repl, const char *line, struct err *err)
 
 /* ---- completion: commands, settings and names of files ---- */
 
-/* Candidates for a word: their longest common beginning. */
+/* Candidates for a word: their longest common prefix. */
 struct candidates {
     const char *word;
     size_t len, n;

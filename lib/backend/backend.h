@@ -72,7 +72,7 @@ struct backend {
     void (*set_retrieval)(struct backend_pass *pass, struct retrieval_score *score);
 };
 
-/* The backends of this library, ended by NULL; the first is that of whoever names none. */
+/* The backends of this library, ended by NULL; the first is the default. */
 extern const struct backend *const backends[];
 
 /* The backend of a name, made ready; the first for NULL. NULL and an error: there is none, or it cannot run. */

@@ -112,7 +112,7 @@ bool weight_kind_is_table(const struct weight_kind *kind);
 bool weight_kind_looked_up(const struct weight_kind *kind, const struct config *config);
 
 /* LAYOUT_PACKED for matrices that a GEMM reads and for all quantised ones; LAYOUT_ROWS for
- * vectors and plain look-up tables. */
+ * vectors and plain lookup tables. */
 enum layout weight_kind_layout(const struct weight_kind *kind, const struct config *config,
                                enum dtype type);
 

@@ -388,7 +388,7 @@ static size_t dropped_bytes(const struct kv *kv, size_t seq)
     return g->dropped_from ? grow_blocks_bytes(kv, 0, kv->n_matrices, rows - g->dropped_from) : 0;
 }
 
-/* Counts the memory of dropped rows that are about to be written, as they have it again then. */
+/* Counts the memory of dropped rows that are about to be written, which is allocated again by that. */
 static void restore_dropped(struct kv *kv, size_t seq, size_t rows)
 {
     struct grow_seq *g = kv->seq[seq].store;

@@ -27,7 +27,7 @@ struct convert_notes {
     struct err left_out; /* tensors beside the language model */
     struct err head; /* there is no LM head, or the configuration and the weights disagree about it */
     struct err pooling;     /* embeddings are declared to be made in a way that is not supported */
-    struct err requantized; /* matrices of few bits are quantised again */
+    struct err requantized; /* quantised matrices are quantised again */
     struct err kept; /* quantised matrices keep a type that takes fewer bytes than the asked one */
     struct err dequantized; /* quantised matrices whose values no quantised type holds */
     struct err unrounded;   /* inputs of products that the model's own code rounds */

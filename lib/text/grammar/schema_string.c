@@ -501,7 +501,7 @@ static void add_closure(struct string_set *s, uint32_t state)
     }
 }
 
-/* True if no string that goes on from the scratch set can be accepted: a condition is lost. */
+/* True if no string that continues from the scratch set can be accepted: a condition is lost. */
 static bool is_lost(const struct string_set *s)
 {
     uint32_t alive = 0, wanted = 0;

@@ -549,7 +549,7 @@ JINJA_FUNCTION(tojson)
     return jv_string(jv_to_json(j, self, &style));
 }
 
-/* ---- filters that apply other filters and tests, and the look-up of all ---- */
+/* ---- filters that apply other filters and tests, and lookup by name ---- */
 
 static const struct js *name_arg(struct jinja_state *j, const struct jv_args *a, size_t at,
                                  const char *filter)
