@@ -8,7 +8,18 @@ for file in /usr/lib/bats/bats-support/src/*.bash /usr/lib/bats/bats-assert/src/
 jq() { gojq "$@"; }
 
 # Bats starts date(1) for each test.
-get_mills_since_epoch() { printf '%d\n' "$((${EPOCHREALTIME/[.,]/} / 1000))"; }
+get_mills_since_epoch() {
+    printf '%d\n' "$((${EPOCHREALTIME/[.,]/} / 1000))"
+    [ -z "$BMC_CPU_LOG" ] || cpu_note
+}
+
+# Called at the beginning and, with --timing, at the end of a test: appends the hundredths of CPU seconds of its process and those
+# that it waited for to the log of checks.sh.
+cpu_note() {
+    local stat
+    read -ra stat <"/proc/$$/stat"
+    echo "$((stat[13] + stat[14] + stat[15] + stat[16])) ${BATS_TEST_FILENAME#*/tests/}: $BATS_TEST_NAME" >>"$BMC_CPU_LOG"
+}
 
 # Disables Bats' tracing, which records the line before every command and takes most of the time of many tests; recording
 # it after a failure is enough.
