@@ -49,10 +49,12 @@ static void configure(const struct family *family, const char *text, size_t size
             check_text(&config);
         conf_release(&shape);
     }
-    for (size_t i = 0; i < n_weight_kinds; i++)
-        for (size_t nth = 0;
-             family_tensor(family, &weight_kinds[i], (struct tensor_place){12, 34}, nth, name); nth++)
+    for (size_t i = 0; i < n_weight_kinds; i++) {
+        /* convolutions have one part for each of Q, K and V in place of experts */
+        const struct tensor_place place = {12, weight_kinds[i].out == DIM_CONV_WEIGHT ? 2 : 34};
+        for (size_t nth = 0; family_tensor(family, &weight_kinds[i], place, nth, name); nth++)
             ;
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
