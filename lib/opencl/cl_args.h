@@ -68,9 +68,14 @@ struct cl_mask {
     cl_number span, n_spans;
 };
 
+/* Rows that a work-group attends for: of one sequence, and of several rows none has ancestors. */
+struct cl_rows {
+    cl_number first, n;
+};
+
 struct cl_attend_args {
-    cl_address q, out, mask, span, partial, slopes, sinks;
-    cl_number q_stride, out_stride, row, rows, head, heads, gqa;
+    cl_address q, out, mask, span, tile, partial, slopes, sinks;
+    cl_number q_stride, out_stride, row, head, heads, gqa; /* row: first one of the partial results */
     cl_number d, d_v, blocks, first_block;
     cl_number mask_stride; /* masks of a KV head; 0: all have the same */
     float scale, softcap;
@@ -104,10 +109,15 @@ struct cl_route_args {
 #define CL_Q8      3 /* 8 bits and an f32 scale per row */
 #define CL_Q8_TURN 4 /* the same of rotated rows */
 
-#define CL_ATTEND_BLOCK                                                                                \
-    256                /* positions whose scores are added up by one work-group, from position 0 on */
-#define CL_LANES    64 /* work-items of a group, but of products */
-#define CL_FEW_ROWS 8  /* rows of product_few */
-#define CL_BLOCK    64 /* rows and outputs of product_block */
+/* Attention: positions whose scores are added up by one work-group, from position 0 on, which are also its work-items;
+ * most queries of it, and the work-items that share one. */
+#define CL_ATTEND_BLOCK   256
+#define CL_ATTEND_QUERIES 8
+#define CL_QUERY_LANES    (CL_ATTEND_BLOCK / CL_ATTEND_QUERIES)
+
+/* Work-items of other groups but of products, rows of product_few, rows and outputs of product_block. */
+#define CL_LANES    64
+#define CL_FEW_ROWS 8
+#define CL_BLOCK    64
 
 #endif

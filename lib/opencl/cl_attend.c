@@ -13,11 +13,21 @@ static size_t value_dim(const struct attn_shape *shape)
 
 /* ---- opening ---- */
 
+/* Elements of a head that kernels have local memory for. */
+static size_t most_dim(const struct cl_pass *pass)
+{
+    size_t most = CL_ATTEND_BLOCK;
+    for (size_t i = 0; i < pass->n_shapes; i++)
+        if (size_max(pass->shape[i].head_dim, value_dim(&pass->shape[i])) > most)
+            most = CL_MOST_DIM;
+    return most;
+}
+
 static int open_types(struct cl_pass *pass, const struct kv_sizes *sizes, struct err *err)
 {
     const int k = cl_type_of(sizes->type[KV_K]), v = cl_type_of(sizes->type[KV_V]);
     char options[128];
-    snprintf(options, sizeof options, "-DK_TYPE=%d -DV_TYPE=%d -DMOST_DIM=%d", k, v, CL_MOST_DIM);
+    snprintf(options, sizeof options, "-DK_TYPE=%d -DV_TYPE=%d -DMOST_DIM=%zu", k, v, most_dim(pass));
     return cl_kernel_open(&pass->attend[k][v], "attend.cl", "attend_block", options, err) < 0 ||
                    cl_kernel_open(&pass->merge[v], "attend.cl", "merge_blocks", options, err) < 0
                ? -1
@@ -83,6 +93,7 @@ void cl_attend_close(struct cl_pass *pass)
     free(pass->shape);
     free(pass->mask);
     free(pass->span);
+    free(pass->tile);
 }
 
 /* ---- lists ---- */
@@ -161,22 +172,49 @@ struct attend_slice {
     bool apart;         /* each has a view of its own */
 };
 
-/* Starts the kernels for query rows [row, row + n) of the pass, and more, as many as fit. */
+/* Most query rows whose partial results there is room for. */
+static size_t most_rows(const struct cl_pass *pass, const struct cl_attend_args *args)
+{
+    const size_t bytes = args->heads * args->blocks * (args->d_v + 2) * sizeof(float);
+    return size_max(pass->partial_bytes / bytes, 1);
+}
+
+/* Divides the rows of all sequences into tiles, and returns their number. */
+static size_t list_tiles(struct cl_pass *pass, const struct op_step *step, size_t gqa, size_t most,
+                         struct err *err)
+{
+    const size_t each = size_min(size_max(CL_ATTEND_QUERIES / gqa, 1), most);
+    size_t n = 0;
+    for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
+        for (size_t row = 0, rows; row < q->rows; row += rows) {
+            rows = pass->mask[q->first + row].ancestors ? 1 : size_min(each, q->rows - row);
+            for (size_t i = 1; i < rows; i++)
+                if (pass->mask[q->first + row + i].ancestors)
+                    rows = i;
+            if (mem_grow(&pass->tile, &pass->tiles_cap, n, sizeof *pass->tile, err) < 0)
+                return 0;
+            pass->tile[n++] = (struct cl_rows){(cl_number)(q->first + row), (cl_number)rows};
+        }
+    return n;
+}
+
+/* Starts the kernels for n tiles, as many at a time as there is room for partial results. */
 static void launch(const struct cl_pass *pass, const struct kv_sizes *sizes,
-                   const struct cl_attend_args *all, size_t rows)
+                   const struct cl_attend_args *all, size_t n)
 {
     const int k = cl_type_of(sizes->type[KV_K]), v = cl_type_of(sizes->type[KV_V]);
-    const size_t row_bytes = all->heads * all->blocks * (all->d_v + 2) * sizeof(float),
-                 most = size_max(pass->partial_bytes / row_bytes, 1);
-    for (size_t at = 0, n; at < rows; at += n) {
+    const size_t most = most_rows(pass, all),
+                 groups = all->heads / all->gqa * div_up(all->gqa, CL_ATTEND_QUERIES);
+    for (size_t at = 0, end; at < n; at = end) {
         struct cl_attend_args args = *all;
-        n = size_min(most, rows - at);
-        args.mask += at * sizeof(struct cl_mask);
-        args.q += at * args.q_stride * sizeof(float);
-        args.out += at * args.out_stride * sizeof(float);
-        cl_launch(pass->attend[k][v], &args, sizeof args, (size_t[]){args.blocks, args.heads, n},
-                  (size_t[]){CL_LANES, 1, 1});
-        cl_launch(pass->merge[v], &args, sizeof args, (size_t[]){1, args.heads, n},
+        size_t rows = 0;
+        for (end = at; end < n && rows + pass->tile[end].n <= most; end++)
+            rows += pass->tile[end].n;
+        args.tile += at * sizeof *pass->tile;
+        args.row = pass->tile[at].first;
+        cl_launch(pass->attend[k][v], &args, sizeof args, (size_t[]){args.blocks, groups, end - at},
+                  (size_t[]){CL_ATTEND_BLOCK, 1, 1});
+        cl_launch(pass->merge[v], &args, sizeof args, (size_t[]){1, args.heads, rows},
                   (size_t[]){CL_LANES, 1, 1});
     }
 }
@@ -204,16 +242,10 @@ static int attend_slice(struct cl_pass *pass, const struct op *op, const struct 
                 return -1;
             add_masks(pass, q, &view, a, pass->mask + h * step->rows + q->first, span, &lists);
         }
-    const size_t mask_bytes = masks * sizeof *pass->mask, span_bytes = lists.spans * sizeof *pass->span;
-    cl_stage_room(lists.bytes + round_up(mask_bytes, CL_STAGE_ALIGN) +
-                  round_up(span_bytes, CL_STAGE_ALIGN));
-    stage_tables(pass, masks, lists.spans);
     const size_t first = slice->head * gqa;
-    const struct cl_attend_args args = {
+    struct cl_attend_args args = {
         .q = cl_row(step, op->in, 0) + first * shape->head_dim * sizeof(float),
         .out = cl_row(step, op->out, 0) + first * value_dim(shape) * sizeof(float),
-        .mask = cl_stage(pass->mask, mask_bytes),
-        .span = cl_stage(pass->span, span_bytes),
         .partial = pass->partial,
         .slopes = pass->slopes[a->shape],
         .sinks = a->sinks.device_address,
@@ -230,7 +262,18 @@ static int attend_slice(struct cl_pass *pass, const struct op *op, const struct 
         .scale = shape->scale,
         .softcap = shape->softcap,
     };
-    launch(pass, kv_sizes_of(&kv_setup(pass->kv)->shape, a->layer), &args, step->rows);
+    const size_t tiles = list_tiles(pass, step, gqa, most_rows(pass, &args), err);
+    if (!tiles)
+        return -1;
+    const size_t mask_bytes = masks * sizeof *pass->mask, span_bytes = lists.spans * sizeof *pass->span,
+                 tile_bytes = tiles * sizeof *pass->tile;
+    cl_stage_room(lists.bytes + round_up(mask_bytes, CL_STAGE_ALIGN) +
+                  round_up(span_bytes, CL_STAGE_ALIGN) + round_up(tile_bytes, CL_STAGE_ALIGN));
+    stage_tables(pass, masks, lists.spans);
+    args.mask = cl_stage(pass->mask, mask_bytes);
+    args.span = cl_stage(pass->span, span_bytes);
+    args.tile = cl_stage(pass->tile, tile_bytes);
+    launch(pass, kv_sizes_of(&kv_setup(pass->kv)->shape, a->layer), &args, tiles);
     return 0;
 }
 

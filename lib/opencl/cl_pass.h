@@ -28,7 +28,8 @@ struct cl_pass {
     struct cl_staged token, position, cosine[2], sine[2], temperature;
     struct cl_mask *mask; /* of the rows of an operation, for each KV head */
     struct cl_span *span;
-    size_t masks_cap, spans_cap;
+    struct cl_rows *tile; /* of attention */
+    size_t masks_cap, spans_cap, tiles_cap;
 };
 
 /* Row `row` of an operand. */

@@ -66,7 +66,7 @@ INLINE float most_lanes(float x, local float *part)
 INLINE void rotate_lanes(local float *x, uint n, uint block)
 {
     for (uint apart = 1; apart < block; apart *= 2) {
-        for (uint i = get_local_id(0); i < n / 2; i += CL_LANES) {
+        for (uint i = get_local_id(0); i < n / 2; i += get_local_size(0)) {
             const uint at = i / apart * 2 * apart + i % apart;
             const float a = x[at], b = x[at + apart];
             x[at] = a + b;
@@ -75,7 +75,7 @@ INLINE void rotate_lanes(local float *x, uint n, uint block)
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     const float by = sqrt(1 / (float)block);
-    for (uint i = get_local_id(0); i < n; i += CL_LANES)
+    for (uint i = get_local_id(0); i < n; i += get_local_size(0))
         x[i] *= by;
     barrier(CLK_LOCAL_MEM_FENCE);
 }
@@ -96,5 +96,16 @@ static float element(uint type, global const uchar *row, uint i)
     case CL_BF16: return from_bf16(((global const ushort *)row)[i]);
     case CL_F16: return vload_half(i, (global const half *)row);
     default: return (float)row[i] - 128;
+    }
+}
+
+/* Elements i to i + 3, of which those in a row of a type other than q8 have addresses that are multiples of their bytes. */
+static float4 four_elements(uint type, global const uchar *row, uint i)
+{
+    switch (type) {
+    case CL_F32: return *(global const float4 *)(row + 4 * i);
+    case CL_BF16: return as_float4(convert_uint4(*(global const ushort4 *)(row + 2 * i)) << 16);
+    case CL_F16: return vloada_half4(i / 4, (global const half *)row);
+    default: return convert_float4(as_uchar4(*(global const uint *)(row + i))) - 128;
     }
 }
