@@ -170,6 +170,7 @@ struct op_scale {
 
 struct op_gate {
     struct op_arg gate;
+    size_t group; /* neighbouring elements that one gate is for */
     enum epilogue_act act;
 };
 

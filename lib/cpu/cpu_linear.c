@@ -161,8 +161,8 @@ static void activate_row(void *arg, size_t index)
     const struct product *p = job->product;
     const struct cpu_lora *o = &job->pass->lora;
     const size_t row = job->first + index, width = p->w->out;
-    for (size_t j = 0; j < width; j += PANEL_WIDTH)
-        job->pass->kernels->epilogue(&(struct epilogue){
+    for (size_t j = 0; j < width; j += PANEL_WIDTH) {
+        const struct epilogue f = {
             .y = p->y + row * p->y_stride + j,
             .y_stride = p->y_stride,
             .sum = o->up + row * width + j,
@@ -175,7 +175,9 @@ static void activate_row(void *arg, size_t index)
             .act = p->act,
             .limit = p->limit,
             .alpha = p->alpha,
-        });
+        };
+        gemm_epilogue(job->pass->kernels, &f);
+    }
 }
 
 static struct product shift_rows(struct product product, size_t rows)

@@ -195,9 +195,21 @@ static void add_row(const struct row_job *job, size_t row)
 
 static void gate_row(const struct row_job *job, size_t row)
 {
+    enum { REPEATED = 64 };
     const struct op *op = job->op;
-    job->pass->kernels->gate(cpu_row(job->step, op->out, row), cpu_row(job->step, op->in, row),
-                             cpu_row(job->step, op->gate.gate, row), op->width, op->gate.act);
+    const size_t group = op->gate.group;
+    const float *gate = cpu_row(job->step, op->gate.gate, row), *x = cpu_row(job->step, op->in, row);
+    float *y = cpu_row(job->step, op->out, row), repeated[REPEATED];
+    if (group == 1) {
+        job->pass->kernels->gate(y, x, gate, op->width, op->gate.act);
+        return;
+    }
+    for (size_t at = 0, n; at < op->width; at += n) {
+        n = size_min(REPEATED, group - at % group);
+        for (size_t i = 0; i < n; i++)
+            repeated[i] = gate[at / group];
+        job->pass->kernels->gate(y + at, x + at, repeated, n, op->gate.act);
+    }
 }
 
 static void scale_row(const struct row_job *job, size_t row)

@@ -526,6 +526,38 @@ static struct piece find_piece(const struct groups_job *job, size_t index)
                           size_min(group->some_rows, group->rows - from)};
 }
 
+/* Row `row` of the sums of an epilogue, behind bias and activation. */
+static void epilogue_row(const struct kernels *kernels, const struct epilogue *f, const float *sum,
+                         const float *bias, enum epilogue_act act, size_t row, float *y)
+{
+    kernels->epilogue(&(struct epilogue){.y = y,
+                                         .y_stride = PANEL_WIDTH,
+                                         .sum = sum + row * (f->split ? 2 : 1) * PANEL_WIDTH,
+                                         .split = f->split,
+                                         .rows = 1,
+                                         .n = f->n,
+                                         .bias = bias,
+                                         .act = act});
+}
+
+void gemm_epilogue(const struct kernels *kernels, const struct epilogue *f)
+{
+    const float limit = f->limit;
+    if (!f->gate || limit == 0 || f->act == EPILOGUE_CLAMPED_SWIGLU) {
+        kernels->epilogue(f);
+        return;
+    }
+    for (size_t i = 0; i < f->rows; i++) {
+        float gate[PANEL_WIDTH], up[PANEL_WIDTH], *y = f->y + i * f->y_stride;
+        epilogue_row(kernels, f, f->gate, f->gate_bias, f->act, i, gate);
+        epilogue_row(kernels, f, f->sum, f->bias, EPILOGUE_NONE, i, up);
+        for (size_t j = 0; j < f->n; j++) {
+            const float u = up[j] > limit ? limit : up[j] < -limit ? -limit : up[j];
+            y[j] = (gate[j] > limit ? limit : gate[j]) * u;
+        }
+    }
+}
+
 /* Multiplies the rows of a piece by its panel, then runs the epilogue. Prefetches the panel of piece number
  * `following`. */
 static void run_piece(const struct groups_job *job, size_t index, size_t following)
@@ -549,7 +581,7 @@ static void run_piece(const struct groups_job *job, size_t index, size_t followi
         if (gate)
             sum_panel(gemm, group, p->gate, block, from, rows, next, gate);
         const size_t at = (group->y_first + from) * p->y_stride + column;
-        gemm->kernels->epilogue(&(struct epilogue){
+        const struct epilogue f = {
             .y = p->y + at,
             .y_stride = p->y_stride,
             .sum = sums,
@@ -564,7 +596,8 @@ static void run_piece(const struct groups_job *job, size_t index, size_t followi
             .limit = p->limit,
             .alpha = p->alpha,
             .gate_scale = p->gate_scale,
-        });
+        };
+        gemm_epilogue(gemm->kernels, &f);
     }
 }
 

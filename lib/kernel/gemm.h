@@ -50,13 +50,19 @@ struct product {
     const struct mat *gate;        /* gate matrix, shaped like w; or NULL */
     const float *bias, *gate_bias; /* [out], or NULL: no bias */
     enum epilogue_act act;
-    float limit, alpha;    /* of EPILOGUE_CLAMPED_SWIGLU */
+    /* of EPILOGUE_CLAMPED_SWIGLU; with another activation and a gate, y is min(act(gate), limit) times the product limited
+     * to +-limit; 0: there is no limit */
+    float limit, alpha;
     float gate_scale;      /* factor of gates before other activations; 0: none */
     const float *residual; /* laid out like y, may be y itself; or NULL */
     float *y;
     size_t y_stride;
     bool f32; /* activations stay f32 whatever the precision */
 };
+
+/* The epilogue of a kernel set, and what sets do not have: limits of gated products with other activations than
+ * EPILOGUE_CLAMPED_SWIGLU, which exclude a residual and gate_scale. */
+void gemm_epilogue(const struct kernels *kernels, const struct epilogue *epilogue);
 
 struct gemm;
 

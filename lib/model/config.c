@@ -15,6 +15,7 @@ static const char *const mlp_names[] = {"plain", "gated", NULL};
 static const char *const router_names[] = {"softmax",      "topk_softmax", "sigmoid",
                                            "topk_sigmoid", "sparsemixer",  NULL};
 static const char *const router_group_names[] = {"max", "top2", NULL};
+static const char *const attn_gate_names[] = {"false", "true", "head", NULL};
 static const char *const state_gate_names[] = {"silu", "sigmoid", NULL};
 static const char *const fusion_names[] = {"project", "attention", NULL};
 static const char *const pooling_names[] = {"none", "mean", "last", "cls", "unsupported", NULL};
@@ -83,8 +84,10 @@ static const struct key {
     {"heads", SIZE, AT(heads), 0, MAX_WIDTH, NULL, NULL, NULL},
     {"kv_heads", SIZE, AT(kv_heads), 0, MAX_WIDTH, NULL, NULL, NULL},
     {"head_dim", SIZE, AT(head_dim), 0, 1024, NULL, NULL, NULL},
+    {"layer_heads", LAYERS, KEY(layer_heads), 1, UINT16_MAX, NULL, NULL, "none"},
     {"layer_kv_heads", LAYERS, KEY(layer_kv_heads), 1, UINT16_MAX, NULL, NULL, "none"},
     {"layer_head_dim", LAYERS, KEY(layer_head_dim), 1, 1024, NULL, NULL, "none"},
+    {"full_heads", SIZE, KEY(full_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"full_kv_heads", SIZE, KEY(full_kv_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"full_head_dim", SIZE, KEY(full_head_dim), 0, 1024, NULL, NULL, "0"},
     {"kv_shared", SIZE, KEY(kv_shared), 0, MAX_LAYERS, NULL, NULL, "0"},
@@ -177,6 +180,7 @@ static const struct key {
     {"rope_sliding", CHOICE, KEY(rope_sliding), 0, 0, rotation_names, NULL, "rope"},
     {"rope_full", CHOICE, KEY(rope_full), 0, 0, rotation_names, NULL, "rope"},
     {"rope_local_theta", REAL, KEY(rope_local_theta), 0, 1e12, NULL, NULL, "0"},
+    {"rope_local_dim", SIZE, KEY(rope_local_dim), 0, 1024, NULL, NULL, "0"},
     {"experts", SIZE, KEY(moe.experts), 0, MAX_EXPERTS, NULL, NULL, "0"},
     {"experts_used", SIZE, KEY(moe.used), 0, MAX_EXPERTS, NULL, NULL, "0"},
     {"expert_ffn", SIZE, KEY(moe.ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
@@ -212,12 +216,14 @@ static const struct key {
     {"bias_state", BOOL, KEY(recurrent.bias), 0, 0, bool_names, NULL, "false"},
     {"state_norm", BOOL, KEY(recurrent.norm), 0, 0, bool_names, NULL, "true"},
     {"state_norm_first", BOOL, KEY(recurrent.norm_first), 0, 0, bool_names, NULL, "false"},
-    {"attn_gate", BOOL, AT(attn_gate), 0, 0, bool_names, NULL, "false"},
+    {"attn_gate", CHOICE, AT(attn_gate), 0, 0, attn_gate_names, NULL, "false"},
     {"attn_scale", REAL, AT(attn_scale), 0, 1e6, NULL, NULL, "0"},
     {"attn_softcap", REAL, AT(attn_softcap), 0, 1e6, NULL, NULL, "0"},
     {"logit_softcap", REAL, AT(logit_softcap), 0, 1e6, NULL, NULL, "0"},
     {"attn_sinks", BOOL, AT(attn_sinks), 0, 0, bool_names, NULL, "false"},
     {"activation_sparsity", LIST, KEY(activation_sparsity), 0, 0.9999, NULL, NULL, "none"},
+    {"mlp_limits", LIST, KEY(mlp_limits), 0, 1e6, NULL, NULL, "none"},
+    {"expert_limits", LIST, KEY(expert_limits), 0, 1e6, NULL, NULL, "none"},
     {"swiglu_limit", REAL, KEY(mlp.limit), 0, 1e6, NULL, NULL, "0"},
     {"swiglu_alpha", REAL, KEY(mlp.alpha), 0, 1e6, NULL, NULL, "0"},
     {"clip_qkv", REAL, AT(clip_qkv), 0, 1e6, NULL, NULL, "0"},
@@ -248,7 +254,7 @@ static const struct key {
 
 static void *field(struct config_text *text, const struct key *key) { return (char *)text + key->at; }
 
-/* Reads numbers separated by blanks, or "none". */
+/* Reads numbers separated by blanks or commas, or "none". */
 static int read_list(struct factors *list, const struct key *key, const struct conf *conf,
                      struct err *err)
 {
@@ -258,9 +264,9 @@ static int read_list(struct factors *list, const struct key *key, const struct c
         return -1;
     if (strcmp(at, "none") == 0)
         return 0;
-    for (size_t len; *(at += strspn(at, " \t")); at += len) {
+    for (size_t len; *(at += strspn(at, " \t,")); at += len) {
         double x = 0;
-        len = strcspn(at, " \t");
+        len = strcspn(at, " \t,");
         if (len < sizeof number) {
             memcpy(number, at, len);
             number[len] = 0;
@@ -365,6 +371,13 @@ static void reset_expert_layers(struct config_text *text)
     }
     keys->expert_first = keys->expert_last = keys->mlp_layers.n = 0;
     keys->expert_every = 1;
+    while (keys->expert_first < text->config.layers &&
+           !keys_list_experts(&text->config, keys->expert_first))
+        keys->expert_first++;
+    same = true;
+    for (size_t layer = keys->expert_first; layer < text->config.layers; layer++)
+        same &= keys_list_experts(&text->config, layer);
+    *(same ? &keys->expert_layers.n : &keys->expert_first) = 0;
 }
 
 /* Factors of 1 are none. */
@@ -395,8 +408,12 @@ static void reset_rotation(struct config_text *text)
         keys->rope_sliding = keys->rope_full = LAYER_ROPE;
     for (size_t layer = 0; layer < text->config.layers; layer++)
         local |= keys_rope(&text->config, layer) == LAYER_ROPE_LOCAL;
-    if (!local)
+    if (!local) {
         keys->rope_local_theta = 0;
+        keys->rope_local_dim = 0;
+    }
+    if (keys->rope_local_dim == config_rope_dim(&text->config))
+        keys->rope_local_dim = 0;
     if (rope->share == 1)
         rope->share = 0;
     if (rope->scaling != ROPE_YARN || (rope->mscale == 0 && !keys->latent.kv_rank))

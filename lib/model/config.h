@@ -19,6 +19,9 @@ enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_ALIBI };
 /* Norms of Q and K: none; over each head, with the same gains for all heads; over all heads; over
  * each head, with gains of its own. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_EACH };
+/* Attention's output is multiplied by the sigmoid of a projection of its input, which has all its elements, or one for each
+ * head. */
+enum attn_gate { ATTN_GATE_NONE, ATTN_GATE_ELEMENT, ATTN_GATE_HEAD };
 /* Which hidden states of a text embeddings are made of: POOLING_NONE, the model does not say;
  * POOLING_UNSUPPORTED, it says something else. */
 enum pooling { POOLING_NONE, POOLING_MEAN, POOLING_LAST, POOLING_CLS, POOLING_UNSUPPORTED };
@@ -62,8 +65,8 @@ struct config {
     size_t layers;
     size_t hidden;   /* width of the residual stream */
     size_t embed;    /* width of the embedding; projected to `hidden` if they differ */
-    size_t heads;    /* H */
-    size_t kv_heads; /* H / G; layer_plan has that of a layer, and the next two */
+    size_t heads;    /* H; layer_plan has that of a layer, and the next three */
+    size_t kv_heads; /* H / G */
     size_t head_dim; /* d */
     size_t ffn;
     size_t vocab;
@@ -91,9 +94,9 @@ struct config {
     double attn_in_scale, key_scale, attn_out_scale; /* the same of attention's input, keys, output */
     struct layer_input_config layer_input;
     struct stream_config stream;
-    bool layer_scale;  /* a layer's output is multiplied by a learned factor */
-    bool attn_gate;    /* attention's output is multiplied by the sigmoid of a projection */
-    double attn_scale; /* factor of attention scores; 0: 1 / sqrt(head_dim) */
+    bool layer_scale;                   /* a layer's output is multiplied by a learned factor */
+    int attn_gate;                      /* enum attn_gate */
+    double attn_scale;                  /* factor of attention scores; 0: 1 / sqrt(head_dim) */
     double attn_softcap, logit_softcap; /* 0: none */
     bool attn_sinks; /* softmax has a learned score per head beside those of the positions */
     double clip_qkv; /* limit of |q|, |k| and |v|; 0: none */
@@ -220,11 +223,11 @@ size_t config_kv_index(const struct config *config, size_t first, size_t n, size
 size_t config_max_ffn(const struct config *config);
 size_t config_max_attn_width(const struct config *config);
 
-/* The configuration with the sizes of one layer, head_dim, kv_heads and ffn: `config`, or, if they differ,
+/* The configuration with the sizes of one layer, heads, kv_heads, head_dim and ffn: `config`, or, if they differ,
  * *own. */
 const struct config *config_of_layer(const struct config *config, size_t layer, struct config *own);
 
-/* True if layers differ in numbers of KV heads or in sizes of heads. */
+/* True if layers differ in numbers of heads or in their sizes. */
 bool config_heads_differ(const struct config *config);
 
 /* Tables of rotations that the layers need: 1, or 2 if one of them has LAYER_ROPE_LOCAL. */

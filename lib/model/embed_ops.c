@@ -56,7 +56,7 @@ void add_layer_input(struct builder *b)
                             input = columns(layer_inputs_of(b),
                                             (b->layer - b->f->pipeline.first_layer) * n);
         const struct op_product project = {.w = weight_of(b, &b->w->input_out), .y = out};
-        struct op_product product = activated(b);
+        struct op_product product = activated(b, 0);
         product.w = weight_of(b, &b->w->input_gate);
         product.y = gate;
         if (c->stream.n) {

@@ -55,7 +55,7 @@ static struct op_arg shared_mlp(struct builder *b, struct op_arg h)
                         out = hidden_of(b, BUFFER_SHARED);
     const struct op_product down = {.w = weight_of(b, &b->w->shared_down),
                                     .y = own_columns(b, out, DIM_HIDDEN)};
-    struct op_product product = activated(b);
+    struct op_product product = activated(b, b->plan->mlp_limit);
     product.w = weight_of(b, &b->w->shared_up);
     if (b->c->mlp->kind == MLP_GATED)
         product.gate = weight_of(b, &b->w->shared_gate);
@@ -80,7 +80,7 @@ static struct op_arg experts_of_rows(struct builder *b, struct op_arg h, struct 
     out.stride = weighed.stride = c->hidden;
     const struct op_product down = {.w = expert_weight_of(b, &b->w->experts_down, c->hidden),
                                     .y = whole ? out : own_columns(b, out, DIM_HIDDEN)};
-    struct op_product product = activated(b);
+    struct op_product product = activated(b, b->plan->expert_limit);
     product.w = expert_weight_of(b, &b->w->experts_up, c->moe->ffn);
     if (c->mlp->kind == MLP_GATED)
         product.gate = expert_weight_of(b, &b->w->experts_gate, c->moe->ffn);

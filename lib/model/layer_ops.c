@@ -157,6 +157,13 @@ static struct attention_args attention_of(struct builder *b)
     return a;
 }
 
+/* Gates of the output of this rank's heads. */
+static struct op_arg attn_gates(struct builder *b)
+{
+    const struct config *c = &b->own;
+    return buffer_of(b, BUFFER_GATE, c->attn_gate == ATTN_GATE_HEAD ? c->heads : config_attn_width(c));
+}
+
 /* q, k and v, and the gate of the output */
 static void attention_projections(struct builder *b, const struct attention_args *a, struct op_arg h)
 {
@@ -169,7 +176,7 @@ static void attention_projections(struct builder *b, const struct attention_args
         append_op(b, OP_SCALE, a->q, a->q, config_q_width(&b->own))->scale.temperature = true;
     if (b->c->attn_gate) {
         const struct op_product gate = {.w = weight_of(b, &b->w->attn_gate),
-                                        .y = buffer_of(b, BUFFER_GATE, config_attn_width(&b->own)),
+                                        .y = attn_gates(b),
                                         .adapter = adapter_of(b, LORA_ATTN_GATE)};
         op_linear(b, h, &gate, 1);
     }
@@ -235,7 +242,7 @@ static void attention_output(struct builder *b, const struct attention_args *a)
     if (b->own.latent->kv_rank)
         latent_outputs(b, a->context, a->heads);
     if (b->c->attn_gate)
-        op_gate(b, a->heads, buffer_of(b, BUFFER_GATE, width), width, EPILOGUE_SIGMOID);
+        op_gate_groups(b, a->heads, attn_gates(b), width, width / attn_gates(b).stride);
     op_gather(b, DIM_ATTN_OUT, a->heads, a->all);
     if (b->plan->sub_norm)
         op_norm(b, a->all, a->all, config_attn_width(b->sizes), &b->w->attn_sub_norm);
@@ -264,13 +271,13 @@ static void sparse_mlp(struct builder *b, struct op_arg h, struct op_arg up)
     op_gather(b, DIM_FFN, products[0].y, gate);
     op_gather(b, DIM_FFN, products[1].y, up);
     append_op(b, OP_SPARSIFY, gate, gate, n)->limit = (float)b->plan->cutoff;
-    op_gate(b, up, gate, n, activated(b).act);
+    op_gate(b, up, gate, n, activated(b, 0).act);
 }
 
 /* up = act(h Wgate) * (h Wup), or act(h Wup) */
 static void dense_mlp(struct builder *b, struct op_arg h, struct op_arg up)
 {
-    struct op_product product = activated(b);
+    struct op_product product = activated(b, b->plan->mlp_limit);
     product.w = weight_of(b, &b->w->up);
     if (b->c->mlp->kind == MLP_GATED)
         product.gate = weight_of(b, &b->w->gate);

@@ -195,9 +195,9 @@ struct layer_plan {
     bool qk_norm;     /* Q and K are normalised, in the way of the configuration's qk_norm */
     bool temperature; /* Q is multiplied by the factor of attn_temperature() */
     bool v_is_k;      /* values are keys as they are projected, before norm and rotation */
-    /* KV heads, and elements of a head of Q and K as attention reads them. In latent attention these are sizes of
-     * latents, of which there is one. */
-    size_t kv_heads, head_dim;
+    /* Query heads, KV heads, and elements of a head of Q and K as attention reads them. In latent attention the last two
+     * are sizes of latents, of which there is one. */
+    size_t heads, kv_heads, head_dim;
 
     /* has an indexer; layers without one attend to the positions that the one before chose */
     bool has_index;
@@ -206,7 +206,10 @@ struct layer_plan {
 
     /* MLP. Layers may have both, one beside the other, or, in models of one_sublayer, none. */
     bool has_mlp, has_experts;
-    size_t ffn;  /* width of the MLP */
+    size_t ffn; /* width of the MLP */
+    /* act(gate) is at most this, and up limited to +-this; 0: not. Of the MLP, also of that beside experts, and of experts;
+     * with ACT_CLAMPED_SWIGLU mlp_plan's limit. */
+    double mlp_limit, expert_limit;
     bool sparse; /* of the gate remains what is above a cutoff, in standard deviations from the mean: */
     double cutoff;
 };

@@ -166,7 +166,12 @@ void op_clip(struct builder *b, struct op_arg x, size_t width, double limit)
 void op_gate(struct builder *b, struct op_arg x, struct op_arg gate, size_t width,
              enum epilogue_act act)
 {
-    append_op(b, OP_GATE, x, x, width)->gate = (struct op_gate){gate, act};
+    append_op(b, OP_GATE, x, x, width)->gate = (struct op_gate){gate, 1, act};
+}
+
+void op_gate_groups(struct builder *b, struct op_arg x, struct op_arg gate, size_t width, size_t group)
+{
+    append_op(b, OP_GATE, x, x, width)->gate = (struct op_gate){gate, group, EPILOGUE_SIGMOID};
 }
 
 struct op *op_fetch(struct builder *b, struct op_arg to, const struct mat *table, double factor)
@@ -224,10 +229,10 @@ static enum epilogue_act activation_of(const struct config *config)
     return act[config->mlp->activation];
 }
 
-struct op_product activated(const struct builder *b)
+struct op_product activated(const struct builder *b, double limit)
 {
     return (struct op_product){
-        .act = activation_of(b->c), .limit = (float)b->c->mlp->limit, .alpha = (float)b->c->mlp->alpha};
+        .act = activation_of(b->c), .limit = (float)limit, .alpha = (float)b->c->mlp->alpha};
 }
 
 /* ---- sublayers ---- */

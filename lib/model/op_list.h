@@ -76,6 +76,8 @@ void op_copy(struct builder *b, struct op_arg to, struct op_arg from, size_t wid
 void op_clip(struct builder *b, struct op_arg x, size_t width, double limit); /* 0: none */
 void op_gate(struct builder *b, struct op_arg x, struct op_arg gate, size_t width,
              enum epilogue_act act);
+/* The same with a sigmoid of one gate for each `group` elements. */
+void op_gate_groups(struct builder *b, struct op_arg x, struct op_arg gate, size_t width, size_t group);
 struct op *op_fetch(struct builder *b, struct op_arg to, const struct mat *table, double factor);
 
 /* Appends to the products of the last operation. */
@@ -87,8 +89,8 @@ void op_linear(struct builder *b, struct op_arg x, const struct op_product *prod
 /* All-gathers the columns `own` of each rank to `all`; none for a single process. */
 void op_gather(struct builder *b, enum dim dim, struct op_arg own, struct op_arg all);
 
-/* The activation of the model's MLPs, for a product with or without a gate. */
-struct op_product activated(const struct builder *b);
+/* The activation of the model's MLPs, for a product with or without a gate, and a limit of the layer's. */
+struct op_product activated(const struct builder *b, double limit);
 
 /* Where products find their adapters. */
 static inline size_t adapter_of(const struct builder *b, enum lora_target target)

@@ -110,7 +110,8 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(ATTN_NORM, before && (plan ? plan->attn_norm : c->layers > 1 || c->plan->attn_norm))             \
     X(QK_NORM, c->qk_norm && c->qk_norm_affine)                                                        \
     X(QK_BIAS, c->qk_norm && c->qk_norm_affine && c->qk_norm != QK_NORM_EACH)                          \
-    X(GATE, c->attn_gate)                                                                              \
+    X(GATE, c->attn_gate == ATTN_GATE_ELEMENT)                                                         \
+    X(HEAD_GATE, c->attn_gate == ATTN_GATE_HEAD)                                                       \
     X(SINKS, c->attn_sinks)                                                                            \
     X(BIAS_QKV, c->bias_qkv)                                                                           \
     X(BIAS_OUT, c->bias_out)                                                                           \
@@ -195,6 +196,7 @@ const struct weight_kind weight_kinds[] = {
     {"layer.index_weights.weight", DIM_INDEX_HEADS,  DIM_ATTN_IN,     {INDEXER},                 FILL_RANDOM, IN_LAYER(index_weights.weight)},
     {"layer.attn_gate.weight",     DIM_Q,            DIM_ATTN_IN,     {ATTENDS, GATE},           FILL_RANDOM, IN_LAYER(attn_gate.weight)},
     {"layer.attn_gate.bias",       DIM_Q,            DIM_NONE,        {ATTENDS, GATE, BIAS_QKV}, FILL_ZERO,   IN_LAYER(attn_gate.bias)},
+    {"layer.head_gate.weight",     DIM_HEADS,        DIM_ATTN_IN,     {ATTENDS, HEAD_GATE},      FILL_RANDOM, IN_LAYER(attn_gate.weight)},
     {"layer.q.bias",               DIM_Q,            DIM_NONE,        {ATTENDS, BIAS_QKV},       FILL_ZERO,   IN_LAYER(q.bias)},
     {"layer.k.bias",               DIM_KV,           DIM_NONE,        {OWNS_K, BIAS_QKV},        FILL_ZERO,   IN_LAYER(k.bias)},
     {"layer.v.bias",               DIM_KV,           DIM_NONE,        {OWNS_V, BIAS_QKV},        FILL_ZERO,   IN_LAYER(v.bias)},

@@ -34,7 +34,7 @@ struct layer {
     struct norm_weights q_norm, k_norm;
     const float *sinks;      /* [H] scores of attention sinks */
     struct linear out;       /* [hidden][H d], or [hidden][H v_dim] */
-    struct linear attn_gate; /* [H d][hidden], if attention's output is gated */
+    struct linear attn_gate; /* [H d][hidden], or [H][hidden], if attention's output is gated */
     /* Layers with recurrent state (state_ops.c): projections, the convolution's weights
      * [conv_kernel][channels] and bias or NULL, and per head the logarithm of the decay rate, the bias of
      * the step and the factor of the skip connection; the gain of the norm of the output. With a state_rank, z and a are

@@ -117,6 +117,7 @@ int cl_run_rows(struct cl_pass *pass, const struct op *op, const struct op_step 
         a.a = cl_row(step, op->gate.gate, rows.first);
         a.other_stride = (cl_number)op->gate.gate.stride;
         a.mode = op->gate.act;
+        a.step = (cl_number)op->gate.group;
         launch_rows(pass->gate, &a, op->width, rows.n);
         break;
     case OP_COPY:

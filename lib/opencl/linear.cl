@@ -175,13 +175,14 @@ static void finish(const struct cl_product_args *a, const struct cl_tile *t, uin
     global float *y = AT(float, a->y) + (ulong)(t->row + r) * a->y_stride + o;
     if (a->gate) {
         float g = AT(float, a->gate)[(ulong)(t->row + r) * a->gate_stride + o];
-        if (a->act == ACT_CLAMPED_SWIGLU) {
+        const uint clamped = a->act == ACT_CLAMPED_SWIGLU;
+        if (!clamped)
+            g = activate(a->act, a->gate_scale != 0 ? a->gate_scale * g : g);
+        if (a->limit != 0) {
             g = fmin(g, a->limit);
             s = clamp(s, -a->limit, a->limit);
-            s = (s + 1) * (g / (1 + exp(-a->alpha * g)));
-        } else {
-            s = activate(a->act, a->gate_scale != 0 ? a->gate_scale * g : g) * s;
         }
+        s = clamped ? (s + 1) * (g / (1 + exp(-a->alpha * g))) : g * s;
     } else if (!a->raw) {
         s = activate(a->act, s);
     }

@@ -68,12 +68,12 @@ kernel void map_rows(const struct cl_row_args a)
     *x = a.mode == 1 ? clamp(*x, -by, by) : a.mode == 2 ? by * tanh(*x / by) : *x * by;
 }
 
-/* out = act(a) * in; mode: the activation. */
+/* out = act(a) * in; mode: the activation; step: elements that share one of `a`. */
 kernel void gate_rows(const struct cl_row_args a)
 {
     const uint row = get_group_id(1), j = get_global_id(0);
     if (j < a.width)
-        ROW(a.out, a.out_stride, row)[j] = activate(a.mode, ROW(a.a, a.other_stride, row)[j]) *
+        ROW(a.out, a.out_stride, row)[j] = activate(a.mode, ROW(a.a, a.other_stride, row)[j / a.step]) *
                                            ROW(a.in, a.in_stride, row)[j];
 }
 

@@ -93,10 +93,10 @@ int retrieval_heads_measure(struct retrieval_head *head, size_t *repeats,
     const struct config *config = &model->config;
     const struct cache_types f32 = cache_types_alike(DTYPE_F32);
     const struct kv_shape shape = config_kv_shape(config, 1, &f32);
-    if (shape.layers < config->layers || shape.n_sizes > 1)
+    if (shape.layers < config->layers || config_heads_differ(config))
         return err_set(err,
                        "retrieval heads need a model whose layers all have KV entries of their own, "
-                       "and heads of one size");
+                       "and as many heads of one size");
     if (n <= o->sink + o->recent)
         return err_set(
             err,

@@ -4,7 +4,7 @@ load ../helper
 
 # Families with experts, latent attention, recurrent layers, or traits per layer.
 FAMILIES='deepseek-v2-moe deepseek-v3-moe ernie4_5-moe falcon-h1 glm4-moe gpt-oss granite-hybrid-moe granite-moe lfm2-moe llama4 mixtral
-olmoe qwen2-moe qwen3-moe qwen3next qwen35-moe gemma3 gemma4 gemma4-heads gemma4-moe cohere2 exaone4 olmo3 smollm3 bamba'
+olmoe qwen2-moe qwen3-moe qwen3next qwen35-moe gemma3 gemma4 gemma4-heads gemma4-moe cohere2 exaone4 olmo3 smollm3 step35 bamba'
 
 # Members that the family does not read or that may have the value, as FAMILY MEMBER VALUE; * stands for all.
 MAY='deepseek-*|num_key_value_heads|*

@@ -346,6 +346,10 @@ big_model() {
     pad 64
     refused 'tensor "a" is Q8_1, which is not supported; use a file of the same model in one of F32, .*, IQ1_M, NVFP4, Q1_0, Q2_0$'
     head_of 3 1 0
+    tensor a 36 0 32
+    pad 64
+    refused 'tensor "a" is I2_S \(of bitnet.cpp\), which is not supported; use a file of the same model in one of F32, .*'
+    head_of 3 1 0
     tensor a 99 0 32
     pad 64
     refused 'tensor "a" has unknown type 99; supported are F32, BF16, F16, Q8_0, .*, IQ1_M, NVFP4, Q1_0, Q2_0$'

@@ -123,8 +123,17 @@ static int read_values(struct gguf *gguf, struct reader *r, uint64_t count, stru
 static const char *type_not_read(uint64_t number)
 {
     static const char *const names[] = {
-        [9] = "Q8_1", [15] = "Q8_K", [24] = "I8",  [25] = "I16",
-        [26] = "I32", [27] = "I64",  [28] = "F64",
+        [9] = "Q8_1",
+        [15] = "Q8_K",
+        [24] = "I8",
+        [25] = "I16",
+        [26] = "I32",
+        [27] = "I64",
+        [28] = "F64",
+        [31] = "Q4_0_4_4",
+        [32] = "Q4_0_4_8",
+        [33] = "Q4_0_8_8",
+        [36] = "I2_S (of bitnet.cpp)",
     };
     return number < ARRAY_LEN(names) ? names[number] : NULL;
 }

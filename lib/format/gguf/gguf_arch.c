@@ -67,6 +67,7 @@ static const struct gguf_arch archs[] = {
     {"deepseek32", "DeepseekV32ForCausalLM", true},
     {"glm-dsa", "GlmMoeDsaForCausalLM", true},
     {"kimi-linear", "KimiLinearForCausalLM", true},
+    {"step35", "Step3p5ForCausalLM", true},
     {"bitnet", "BitNetForCausalLM", false},
     {"bert", "BertModel", false},
     {"nomic-bert", "NomicBertModel", false},
@@ -91,6 +92,7 @@ static const struct same {
     {"qwen2vl", "Qwen2VLForConditionalGeneration"},
     {"phimoe", "PhimoeForCausalLM"},
     {"exaone-moe", "ExaoneMoeForCausalLM"},
+    {"step35", "Step3p7ForConditionalGeneration"},
 };
 
 bool gguf_arch_has(const struct gguf_arch *arch, const char *architecture)
@@ -253,6 +255,7 @@ static const struct name {
     {NULL, "layer.q_norm", "blk.%.attn_q_norm", ""},
     {NULL, "layer.k_norm", "blk.%.attn_k_norm", ""},
     {NULL, "layer.out", "blk.%.attn_output", ""},
+    {NULL, "layer.head_gate", "blk.%.attn_gate", ""},
     {NULL, "layer.sinks", "blk.%.attn_sinks", ""},
     {NULL, "layer.attn_post_norm", "blk.%.post_attention_norm", ""},
     {NULL, "layer.mlp_norm", "blk.%.ffn_norm", ""},

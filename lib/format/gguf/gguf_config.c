@@ -3,17 +3,9 @@
  * from tensors and the architecture. */
 #include "format/gguf/gguf_config.h"
 
-#include "base/repro_math.h"
 #include "base/text_util.h"
 #include "format/gguf/gguf.h"
-
-struct config_job {
-    const struct gguf_arch *arch;
-    const struct gguf_set *set;
-    const char *path;
-    json_t *config;
-    size_t layers; /* Gemma 4: entries of layer_types */
-};
+#include "format/gguf/gguf_config_layers.h"
 
 /* ---- keys ---- */
 
@@ -29,7 +21,7 @@ struct config_job {
 #define MOE RMS_MOE " nemotron_h_moe"
 /* Those that say how wide an expert is, and may have layers without experts. */
 #define EXPERT_WIDTH RMS_WIDTH " nemotron_h_moe"
-#define RMS_WIDTH    "qwen3vlmoe hunyuan-moe minimax-m2 exaone-moe bailingmoe2"
+#define RMS_WIDTH    "qwen3vlmoe hunyuan-moe minimax-m2 exaone-moe bailingmoe2 step35"
 
 #define DELTA    "qwen3next qwen35 qwen35moe"
 #define NEMOTRON "nemotron_h nemotron_h_moe"
@@ -83,9 +75,11 @@ static const struct gguf_key {
     {"attention.sliding_window", .json = "sliding_window,local_attention",
      .supported =
          "gpt-oss gemma2 gemma3 gemma3n gemma4 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3 phimoe "
-         "exaone-moe modern-bert gemma-embedding",
+         "exaone-moe step35 modern-bert gemma-embedding",
      .what = "sliding windows"},
-    {"attention.sliding_window_pattern", .needed = "gemma3n gemma4"},
+    {"attention.sliding_window_pattern", .needed = "gemma3n gemma4 step35"},
+    {"swiglu_clamp_exp", .supported = "step35", .what = "limits of activations"},
+    {"swiglu_clamp_shexp", .supported = "step35", .what = "limits of activations"},
     {"attention.clamp_kqv", .json = "clip_qkv,attn_config.clip_qkv", .supported = "olmo mpt",
      .what = "clamped Q, K and V"},
     {"attention.max_alibi_bias", .json = "attn_config.alibi_bias_max", .supported = "bloom mpt",
@@ -132,8 +126,9 @@ static const struct gguf_key {
     {"expert_feed_forward_length", .json = "moe_intermediate_size",
      .needed = "qwen2moe qwen3moe glm4moe gpt-oss ernie4_5-moe lfm2moe qwen3next qwen35moe "
                "llama4 " EXPERT_WIDTH},
-    {"expert_shared_feed_forward_length", .json = "shared_expert_intermediate_size,shared_intermediate_"
-                                                  "size,moe_shared_expert_intermediate_size"},
+    {"expert_shared_feed_forward_length",
+     .json = "shared_expert_intermediate_size,shared_intermediate_"
+             "size,moe_shared_expert_intermediate_size,share_expert_dim"},
     {"expert_shared_count", .json = "n_shared_experts,moe_num_shared_experts,num_shared_experts",
      .supported =
          "qwen2moe glm4moe ernie4_5-moe hunyuan-moe exaone-moe bailingmoe2 nemotron_h_moe " LATENT,
@@ -142,7 +137,8 @@ static const struct gguf_key {
     {"expert_group_used_count", .json = "topk_group"},
     {"expert_weights_norm", .json = "norm_topk_prob"},
     {"expert_weights_scale", .json = "routed_scaling_factor"},
-    {"expert_gating_func", .supported = "glm4moe lfm2moe minimax-m2 exaone-moe bailingmoe2 " LATENT,
+    {"expert_gating_func",
+     .supported = "glm4moe lfm2moe minimax-m2 exaone-moe bailingmoe2 step35 " LATENT,
      .what = "routers other than softmax", .too = 1},
     {"expert_gating_func", .supported = "", .what = "routers other than softmax and sigmoid",
      .harmless = 1, .too = 2, .single = true},
@@ -151,10 +147,11 @@ static const struct gguf_key {
      .supported = "ernie4_5-moe llama4", .what = "layers without experts in between", .too = 1},
     {"leading_dense_block_count",
      .json = "first_k_dense_replace,moe_layer_start_index,num_dense_layers",
-     .supported = "glm4moe ernie4_5-moe lfm2moe exaone-moe bailingmoe2 " LATENT,
+     .supported = "glm4moe ernie4_5-moe lfm2moe exaone-moe bailingmoe2 step35 " LATENT,
      .what = "dense layers before those with experts"},
     {"nextn_predict_layers", .json = "num_nextn_predict_layers",
-     .supported = "glm4moe exaone-moe bailingmoe2 deepseek32 glm-dsa " DELTA, .what = "MTP layers"},
+     .supported = "glm4moe exaone-moe bailingmoe2 step35 deepseek32 glm-dsa " DELTA,
+     .what = "MTP layers"},
     {"full_attention_interval", .json = "full_attention_interval"},
     {"shortconv.l_cache", .json = "conv_L_cache", .needed = SHORT_CONV},
     {"ssm.inner_size", .json = "mamba_d_ssm", .needed = DELTA " " MAMBA},
@@ -347,7 +344,7 @@ int gguf_config_put(json_t *object, const char *paths, json_t *value, struct err
     return rc;
 }
 
-static int64_t integer_of(const struct config_job *job, const char *key, int64_t fallback)
+int64_t gguf_config_integer(const struct config_job *job, const char *key, int64_t fallback)
 {
     struct gguf_element e = gguf_elements(gguf_arch_value(job->arch, job->set, key));
     return e.of && gguf_is_number(e.of) && gguf_next(&e) ? e.integer : fallback;
@@ -357,9 +354,9 @@ static int64_t integer_of(const struct config_job *job, const char *key, int64_t
 #define SOME_ATTEND   SHORT_CONV " granitehybrid kimi-linear " NEMOTRON
 #define SOME_HAVE_MLP NEMOTRON
 
-/* Architectures that put_gemma4() completes, and the keys of which it reads the values of all layers. */
-#define OWN_SIZES "gemma4"
-#define OWN_KEYS  "attention.head_count_kv feed_forward_length"
+/* Architectures that gguf_put_gemma4() and gguf_put_step() complete, and the keys of which these read the values of all layers. */
+#define OWN_SIZES "gemma4 step35"
+#define OWN_KEYS  "attention.head_count attention.head_count_kv feed_forward_length"
 
 /* Copies a GGUF key to its names in config.json. Arrays (a value per layer) must be uniform, except that
  * layers without attention have no KV heads, and those without an MLP no width of it. */
@@ -422,8 +419,8 @@ static const struct layer_key {
 
 static int put_layer_key(struct config_job *job, const struct layer_key *key, struct err *err)
 {
-    const int64_t all = integer_of(job, "block_count", 0),
-                  layers = all - integer_of(job, "nextn_predict_layers", 0);
+    const int64_t all = gguf_config_integer(job, "block_count", 0),
+                  layers = all - gguf_config_integer(job, "nextn_predict_layers", 0);
     const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key->gguf);
     struct gguf_element e = gguf_elements(value);
     if (!value || (key->archs && !gguf_arch_listed(job->arch, key->archs)))
@@ -461,7 +458,7 @@ static int put_nemotron(struct config_job *job, struct err *err)
     const char *mlp = strcmp(job->arch->name, "nemotron_h_moe") == 0 ? "moe" : "mlp";
     const struct gguf_value *kv = gguf_arch_value(job->arch, job->set, "attention.head_count_kv"),
                             *ffn = gguf_arch_value(job->arch, job->set, "feed_forward_length");
-    const int64_t layers = integer_of(job, "block_count", 0);
+    const int64_t layers = gguf_config_integer(job, "block_count", 0);
     struct gguf_element kv_heads = gguf_elements(kv), width = gguf_elements(ffn);
     if (!gguf_arch_listed(job->arch, NEMOTRON))
         return 0;
@@ -541,18 +538,18 @@ static int put_tensor_traits(struct config_job *job, struct err *err)
 
 /* ---- rotary positions ---- */
 
-/* The model's head_dim, or 0 if unknown. */
-static int64_t head_dim(const struct config_job *job)
+int64_t gguf_head_dim(const struct config_job *job)
 {
-    const int64_t width = integer_of(job, "embedding_length", 0),
-                  heads = integer_of(job, "attention.head_count", 0);
-    return integer_of(job, "attention.key_length", heads > 0 ? width / heads : 0);
+    const int64_t width = gguf_config_integer(job, "embedding_length", 0),
+                  heads = gguf_config_integer(job, "attention.head_count", 0);
+    return gguf_config_integer(job, "attention.key_length", heads > 0 ? width / heads : 0);
 }
 
 /* Sets the fraction of head_dim that RoPE rotates, for architectures with partial rotation. */
 static int put_rotary(struct config_job *job, struct err *err)
 {
-    const int64_t head = head_dim(job), turned = integer_of(job, "rope.dimension_count", head);
+    const int64_t head = gguf_head_dim(job),
+                  turned = gguf_config_integer(job, "rope.dimension_count", head);
     if (head <= 0 || (turned == head && !job->arch->partial))
         return 0;
     if (!job->arch->partial)
@@ -580,16 +577,20 @@ static int name_scaling(struct config_job *job, struct err *err)
 /* GGUF stores Llama 3 RoPE scaling as one frequency divisor per rotary pair. Its parameters are
  * recovered: the factor is the largest divisor, the three others are the same in all such models.
  * They are accepted if they reproduce the divisors. */
-enum { LLAMA3_ORIGINAL = 8192 };
 static const double llama3_low = 1;
 
-/* llama3_high of Llama 3, and of Llama 4, which does not interpolate */
-static const double llama3_highs[] = {4, 1};
+/* Those of Llama 3, of Llama 4, which does not interpolate, and of Step 3.5 */
+static const struct llama3 {
+    double high;
+    size_t original;
+    bool step; /* of this architecture only */
+} llama3s[] = {{4, 8192, false}, {1, 8192, false}, {32, 131072, true}};
 
-double gguf_llama3_divisor(double theta, double factor, double high, size_t pair, size_t pairs)
+double gguf_llama3_divisor(double theta, double factor, double high, size_t original, size_t pair,
+                           size_t pairs)
 {
     const double turn = 2 * M_PI * pow(theta, (double)pair / (double)pairs),
-                 turns = LLAMA3_ORIGINAL / turn;
+                 turns = (double)original / turn;
     if (turns > high)
         return 1;
     if (turns < llama3_low)
@@ -598,9 +599,9 @@ double gguf_llama3_divisor(double theta, double factor, double high, size_t pair
     return 1 / ((1 - smooth) / factor + smooth);
 }
 
-static bool is_llama3(const struct source_tensor *divisors, double theta, double high, double *factor)
+static bool is_llama3(const struct source_tensor *divisors, size_t pairs, double theta,
+                      const struct llama3 *known, double *factor)
 {
-    const size_t pairs = divisors->dim[0];
     float divisor;
     *factor = 1;
     for (int pass = 0; pass < 2; pass++)
@@ -608,11 +609,21 @@ static bool is_llama3(const struct source_tensor *divisors, double theta, double
             memcpy(&divisor, divisors->data + 4 * i, sizeof divisor);
             if (pass == 0)
                 *factor = fmax(*factor, (double)divisor);
-            else if (!(fabs(gguf_llama3_divisor(theta, *factor, high, i, pairs) / (double)divisor - 1) <
-                       1e-4))
+            else if (!(fabs(
+                           gguf_llama3_divisor(theta, *factor, known->high, known->original, i, pairs) /
+                               (double)divisor -
+                           1) < 1e-4))
                 return false;
         }
     return true;
+}
+
+static bool is_step(const struct config_job *job) { return strcmp(job->arch->name, "step35") == 0; }
+
+/* Rotary pairs of layers with full attention that have divisors. */
+static size_t rotated_pairs(const struct config_job *job)
+{
+    return is_step(job) ? (size_t)(gguf_step_rotated(job) / 2) : SIZE_MAX;
 }
 
 static int put_llama3(struct config_job *job, struct err *err)
@@ -620,13 +631,16 @@ static int put_llama3(struct config_job *job, struct err *err)
     const struct source_tensor *divisors = gguf_set_find(job->set, "rope_freqs.weight");
     const double theta = json_number_value(json_object_get(job->config, "rope_theta"));
     const bool vector = divisors && divisors->type == DTYPE_F32 && divisors->n_dims == 1;
-    double factor, high = 0;
-    if (!divisors || gguf_arch_listed(job->arch, OWN_SIZES))
+    const struct llama3 *known = NULL;
+    double factor;
+    if (!divisors || strcmp(job->arch->name, "gemma4") == 0)
         return 0;
-    for (size_t i = 0; vector && high == 0 && i < ARRAY_LEN(llama3_highs); i++)
-        if (is_llama3(divisors, theta > 0 ? theta : 10000, llama3_highs[i], &factor))
-            high = llama3_highs[i];
-    if (high == 0)
+    const size_t pairs = vector ? size_min(divisors->dim[0], rotated_pairs(job)) : 0;
+    for (size_t i = 0; pairs && !known && i < ARRAY_LEN(llama3s); i++)
+        if (llama3s[i].step == is_step(job) &&
+            is_llama3(divisors, pairs, theta > 0 ? theta : 10000, &llama3s[i], &factor))
+            known = &llama3s[i];
+    if (!known)
         return err_set(
             err, "%s: rope_freqs.weight is not a Llama 3 scaling; other divisors are not supported",
             job->path);
@@ -634,8 +648,8 @@ static int put_llama3(struct config_job *job, struct err *err)
         return 0;
     json_t *scaling =
         json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", gguf_shortest(factor),
-                  "low_freq_factor", llama3_low, "high_freq_factor", high,
-                  "original_max_position_embeddings", LLAMA3_ORIGINAL);
+                  "low_freq_factor", llama3_low, "high_freq_factor", known->high,
+                  "original_max_position_embeddings", (json_int_t)known->original);
     return json_put(job->config, "rope_scaling", scaling, err);
 }
 
@@ -674,14 +688,15 @@ static int put_longrope(struct config_job *job, struct err *err)
  * the largest model by 1 / sqrt(width / heads). */
 static int put_gemma(struct config_job *job, struct err *err)
 {
-    const int64_t width = integer_of(job, "embedding_length", 0),
-                  heads = integer_of(job, "attention.head_count", 1),
-                  layers = integer_of(job, "block_count", 0);
+    const int64_t width = gguf_config_integer(job, "embedding_length", 0),
+                  heads = gguf_config_integer(job, "attention.head_count", 1),
+                  layers = gguf_config_integer(job, "block_count", 0);
     const bool second = strcmp(job->arch->name, "gemma2") == 0,
                third = gguf_arch_listed(job->arch, "gemma3 gemma-embedding");
     if (!second && !third)
         return 0;
-    const int64_t scalar = layers == (second ? 46 : 62) && heads > 0 ? width / heads : head_dim(job);
+    const int64_t scalar =
+        layers == (second ? 46 : 62) && heads > 0 ? width / heads : gguf_head_dim(job);
     return json_put(job->config, "query_pre_attn_scalar", json_integer(scalar), err);
 }
 
@@ -689,15 +704,15 @@ static int put_gemma(struct config_job *job, struct err *err)
  * in keys that describe latents in newer ones. */
 static int put_latent(struct config_job *job, struct err *err)
 {
-    const int64_t key = integer_of(job, "attention.key_length_mla", head_dim(job)),
-                  rope = integer_of(job, "rope.dimension_count", 0);
+    const int64_t key = gguf_config_integer(job, "attention.key_length_mla", gguf_head_dim(job)),
+                  rope = gguf_config_integer(job, "rope.dimension_count", 0);
     struct gguf_element log =
         gguf_elements(gguf_arch_value(job->arch, job->set, "rope.scaling.yarn_log_multiplier"));
     if (!json_object_get(job->config, "kv_lora_rank"))
         return 0;
     if (!json_object_get(job->config, "v_head_dim") &&
         gguf_config_put(job->config, "v_head_dim",
-                        json_integer(integer_of(job, "attention.value_length", 0)), err) < 0)
+                        json_integer(gguf_config_integer(job, "attention.value_length", 0)), err) < 0)
         return -1;
     if (json_object_get(job->config, "n_group") &&
         gguf_config_put(job->config, "topk_method", json_string("group_limited_greedy"), err) < 0)
@@ -718,7 +733,7 @@ static int put_falcon(struct config_job *job, struct err *err)
 {
     if (strcmp(job->arch->name, "falcon") != 0)
         return 0;
-    const bool one = integer_of(job, "attention.head_count_kv", 0) == 1;
+    const bool one = gguf_config_integer(job, "attention.head_count_kv", 0) == 1;
     if (json_put(job->config, "multi_query", json_boolean(one), err) < 0)
         return -1;
     return json_put(job->config, "parallel_attn", json_true(), err);
@@ -740,7 +755,7 @@ static int put_mistral3(struct config_job *job, struct err *err)
 static int put_modernbert(struct config_job *job, struct err *err)
 {
     enum { POOLING_CLS = 2 };
-    const bool cls = integer_of(job, "classifier.pooling_type", 0) == POOLING_CLS;
+    const bool cls = gguf_config_integer(job, "classifier.pooling_type", 0) == POOLING_CLS;
     if (!has(job, "cls.output.weight"))
         return 0;
     if (json_put(job->config, "classifier_pooling", json_string(cls ? "cls" : "mean"), err) < 0)
@@ -753,7 +768,7 @@ static int put_modernbert(struct config_job *job, struct err *err)
 static int put_implied(struct config_job *job, struct err *err)
 {
     const char *arch = job->arch->name;
-    const int64_t head = head_dim(job);
+    const int64_t head = gguf_head_dim(job);
     const json_t *theta = json_object_get(job->config, "rope_theta");
     if (head > 0 && !json_object_get(job->config, "head_dim") &&
         json_put(job->config, "head_dim", json_integer(head), err) < 0)
@@ -765,9 +780,9 @@ static int put_implied(struct config_job *job, struct err *err)
     if (strcmp(arch, "granitehybrid") == 0 && !json_object_get(job->config, "num_local_experts"))
         return json_put(job->config, "num_local_experts", json_integer(0), err);
     /* in config.json, none means 4096 positions, and layers without rotation */
-    if (strcmp(arch, "exaone4") == 0 && integer_of(job, "attention.sliding_window", 0) <= 0)
+    if (strcmp(arch, "exaone4") == 0 && gguf_config_integer(job, "attention.sliding_window", 0) <= 0)
         return json_put(job->config, "sliding_window", json_null(), err);
-    if (strcmp(arch, "olmo2") != 0 || integer_of(job, "attention.sliding_window", 0) <= 0)
+    if (strcmp(arch, "olmo2") != 0 || gguf_config_integer(job, "attention.sliding_window", 0) <= 0)
         return 0;
     /* OLMo 3, whose layers with a window have the same base */
     if (theta && !json_object_get(job->config, "rope_local_base_freq") &&
@@ -790,7 +805,7 @@ static const char *architecture_of(const struct config_job *job)
 {
     for (size_t i = 0; i < ARRAY_LEN(variants); i++) {
         const struct arch_variant *v = &variants[i];
-        const int64_t found = integer_of(job, v->key, 0);
+        const int64_t found = gguf_config_integer(job, v->key, 0);
         if (strcmp(job->arch->name, v->arch) == 0 && found >= v->from && found <= v->to)
             return v->architecture;
     }
@@ -804,8 +819,8 @@ static const char *architecture_of(const struct config_job *job)
 /* Takes MTP layers off the number of layers, which counts them. */
 static int put_mtp(struct config_job *job, struct err *err)
 {
-    const int64_t layers = integer_of(job, "block_count", 0),
-                  mtp = integer_of(job, "nextn_predict_layers", 0);
+    const int64_t layers = gguf_config_integer(job, "block_count", 0),
+                  mtp = gguf_config_integer(job, "nextn_predict_layers", 0);
     if (mtp == 0)
         return 0;
     if (mtp < 0 || mtp >= layers)
@@ -821,271 +836,22 @@ static int put_qk_norm(struct config_job *job, struct err *err)
     const bool llama4 = strcmp(job->arch->name, "llama4") == 0;
     if (!llama4 && strcmp(job->arch->name, "glm4moe") != 0)
         return 0;
-    const bool there =
-        llama4 ? integer_of(job, "expert_count", 0) != 128 : has(job, "blk.0.attn_q_norm.weight");
+    const bool there = llama4 ? gguf_config_integer(job, "expert_count", 0) != 128
+                              : has(job, "blk.0.attn_q_norm.weight");
     return json_put(job->config, "use_qk_norm", json_boolean(there), err);
 }
 
 /* The size of a head's values, which recurrent layers store for all heads together. */
 static int put_state(struct config_job *job, struct err *err)
 {
-    const int64_t inner = integer_of(job, "ssm.inner_size", 0),
-                  heads = integer_of(job, "ssm.time_step_rank", 0);
+    const int64_t inner = gguf_config_integer(job, "ssm.inner_size", 0),
+                  heads = gguf_config_integer(job, "ssm.time_step_rank", 0);
     if (!inner)
         return 0;
     if (inner < 0 || heads <= 0 || inner % heads)
         return err_set(err, "%s: %s.ssm.inner_size is %lld, not a multiple of ssm.time_step_rank, %lld",
                        job->path, job->arch->name, (long long)inner, (long long)heads);
     return json_put(job->config, "linear_value_head_dim", json_integer(inner / heads), err);
-}
-
-/* ---- Gemma 4: what its files have per layer, or as a tensor, and config.json as single members ---- */
-
-/* Fails unless a key is missing, a number, or a list of as many numbers as layers. */
-static int check_list(const struct config_job *job, const char *key, struct err *err)
-{
-    const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key);
-    if (!value || (gguf_is_number(value) && (!value->is_array || value->count == job->layers)))
-        return 0;
-    if (!gguf_is_number(value))
-        return err_set(err, "%s: %s.%s is no list of numbers", job->path, job->arch->name, key);
-    return err_set(err, "%s: %s.%s has %zu entries for %zu layers", job->path, job->arch->name, key,
-                   value->count, job->layers);
-}
-
-/* The value of a key for a layer: an entry of its list, or the number that holds for all; -1: no such key. */
-static int64_t of_layer(const struct config_job *job, const char *key, size_t layer)
-{
-    struct gguf_element e = gguf_elements(gguf_arch_value(job->arch, job->set, key));
-    size_t left = e.of && e.of->is_array ? layer + 1 : 1;
-    bool found = e.of && gguf_is_number(e.of);
-    while (found && left-- > 0)
-        found = gguf_next(&e);
-    return found ? e.integer : -1;
-}
-
-static bool has_in_layer(const struct config_job *job, const char *tensor, size_t layer)
-{
-    char name[64];
-    snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, tensor);
-    return gguf_set_find(job->set, name) != NULL;
-}
-
-static int put_integer(const struct config_job *job, const char *key, int64_t value, struct err *err)
-{
-    return json_put(job->config, key, json_integer(value), err);
-}
-
-static bool is_sliding(const struct config_job *job, size_t layer)
-{
-    const json_t *kinds = json_object_get(job->config, "layer_types");
-    const char *kind = json_string_value(json_array_get(kinds, layer));
-    return kind && strcmp(kind, "sliding_attention") == 0;
-}
-
-/* Sets members to the value that layers of each kind have; those of a kind must agree. */
-static int put_by_kind(const struct config_job *job, const char *key, const char *sliding,
-                       const char *full, struct err *err)
-{
-    int64_t found[2];
-    bool seen[2] = {false, false};
-    if (check_list(job, key, err) < 0)
-        return -1;
-    if (!gguf_arch_value(job->arch, job->set, key))
-        return 0;
-    for (size_t layer = 0; layer < job->layers; layer++) {
-        const bool kind = is_sliding(job, layer);
-        const int64_t value = of_layer(job, key, layer);
-        if (seen[kind] && value != found[kind])
-            return err_set(
-                err, "%s: %s.%s is %lld for layer %zu, and %lld for another layer with %s attention",
-                job->path, job->arch->name, key, (long long)value, layer, (long long)found[kind],
-                kind ? "sliding" : "full");
-        found[kind] = value;
-        seen[kind] = true;
-    }
-    if (seen[1] && put_integer(job, sliding, found[1], err) < 0)
-        return -1;
-    return seen[0] ? put_integer(job, seen[1] ? full : sliding, found[0], err) : 0;
-}
-
-/* Sizes of heads; layers without a projection of values have keys in their place. */
-static int put_heads(const struct config_job *job, struct err *err)
-{
-    const int64_t full = integer_of(job, "attention.key_length", -1),
-                  sliding = integer_of(job, "attention.key_length_swa", full);
-    const size_t shared = (size_t)integer_of(job, "attention.shared_kv_layers", 0);
-    bool v_is_k = false;
-    for (size_t layer = 0; layer + shared < job->layers; layer++)
-        v_is_k |= !is_sliding(job, layer) && !has_in_layer(job, "attn_v", layer);
-    if (integer_of(job, "attention.value_length_swa", sliding) != sliding)
-        return err_set(
-            err,
-            "%s: %s.attention.key_length_swa and value_length_swa differ: different head sizes "
-            "are not supported",
-            job->path, job->arch->name);
-    if (put_by_kind(job, "attention.head_count_kv", "num_key_value_heads", "num_global_key_value_heads",
-                    err) < 0 ||
-        json_put(job->config, "attention_k_eq_v", json_boolean(v_is_k), err) < 0 ||
-        put_integer(job, "global_head_dim", full, err) < 0)
-        return -1;
-    return put_integer(job, "head_dim", sliding, err);
-}
-
-/* Widths of MLPs: one, or twice as much in the layers that share keys and values. */
-static int put_widths(const struct config_job *job, struct err *err)
-{
-    static const char key[] = "feed_forward_length";
-    const size_t shared = (size_t)integer_of(job, "attention.shared_kv_layers", 0);
-    if (check_list(job, key, err) < 0)
-        return -1;
-    const int64_t width = of_layer(job, key, 0), last = of_layer(job, key, job->layers - 1);
-    for (size_t layer = 0; layer < job->layers; layer++) {
-        const bool wide = last != width && layer >= job->layers - shared;
-        const int64_t value = of_layer(job, key, layer);
-        if (wide ? value % 2 || value / 2 != width : value != width)
-            return err_set(
-                err,
-                "%s: %s.%s is %lld for layer %zu, expected %lld, or twice as much in all of the "
-                "last %zu, which share keys and values",
-                job->path, job->arch->name, key, (long long)value, layer, (long long)width, shared);
-    }
-    return json_put(job->config, "use_double_wide_mlp", json_boolean(last != width), err);
-}
-
-/* The share of rotary pairs that layers with full attention rotate: the divisors of their frequencies are 1,
- * those of the others so large that nothing turns. */
-static int put_share(const struct config_job *job, json_t *full, struct err *err)
-{
-    const struct source_tensor *divisors = gguf_set_find(job->set, "rope_freqs.weight");
-    const int64_t head = integer_of(job, "attention.key_length", -1);
-    size_t turned = 0;
-    if (!divisors)
-        return json_put(full, "rope_type", json_string("default"), err);
-    if (divisors->type != DTYPE_F32 || divisors->n_dims != 1 || !divisors->dim[0])
-        return err_set(err, "%s: rope_freqs.weight is not a vector of F32", job->path);
-    if (head % 2 || head / 2 != (int64_t)divisors->dim[0])
-        return err_set(
-            err,
-            "%s: rope_freqs.weight has %zu elements, expected half of %s.attention.key_length, "
-            "%lld",
-            job->path, divisors->dim[0], job->arch->name, (long long)head);
-    for (size_t i = 0; i < divisors->dim[0]; i++) {
-        float divisor;
-        memcpy(&divisor, divisors->data + 4 * i, sizeof divisor);
-        if (divisor == 1 && turned == i)
-            turned++;
-        else if (!(divisor >= 1e20f))
-            return err_set(err,
-                           "%s: element %zu of rope_freqs.weight is %g; expected 1 for pairs that are "
-                           "rotated, the first ones, and at least 1e20 for the others",
-                           job->path, i, (double)divisor);
-    }
-    if (json_put(full, "rope_type", json_string("proportional"), err) < 0)
-        return -1;
-    return json_put(full, "partial_rotary_factor", json_real((double)turned / (double)divisors->dim[0]),
-                    err);
-}
-
-static int put_base(const struct config_job *job, const char *key, json_t *rope, struct err *err)
-{
-    struct gguf_element e = gguf_elements(gguf_arch_value(job->arch, job->set, key));
-    return e.of && gguf_is_number(e.of) && gguf_next(&e)
-               ? json_put(rope, "rope_theta", gguf_json(&e), err)
-               : 0;
-}
-
-static int put_rotation(const struct config_job *job, struct err *err)
-{
-    AUTO(json_auto) json_t *full = json_object(), *sliding = json_object(), *both = json_object();
-    const int64_t rotated = integer_of(job, "rope.dimension_count_swa", -1),
-                  head = integer_of(job, "attention.key_length_swa", rotated);
-    int rc = rotated >= 0 && rotated != head
-                 ? err_set(err,
-                           "%s: rotates %lld of %lld dimensions with sliding attention; only all are "
-                           "supported",
-                           job->path, (long long)rotated, (long long)head)
-                 : 0;
-    if (rc == 0)
-        rc = put_share(job, full, err);
-    if (rc == 0)
-        rc = put_base(job, "rope.freq_base", full, err);
-    if (rc == 0)
-        rc = put_base(job, "rope.freq_base_swa", sliding, err);
-    if (rc == 0)
-        rc = json_put(both, "full_attention", json_incref(full), err);
-    if (rc == 0)
-        rc = json_put(both, "sliding_attention", json_incref(sliding), err);
-    return rc < 0 ? -1 : json_put(job->config, "rope_parameters", json_incref(both), err);
-}
-
-static int put_gemma4(struct config_job *job, struct err *err)
-{
-    const char *path = job->path, *arch = job->arch->name;
-    if (!gguf_arch_listed(job->arch, OWN_SIZES))
-        return 0;
-    const json_t *kinds = json_object_get(job->config, "layer_types");
-    const int64_t shared = integer_of(job, "attention.shared_kv_layers", 0),
-                  input = integer_of(job, "embedding_length_per_layer_input", 0);
-    job->layers = json_array_size(kinds); /* as many as block_count: gguf_config() */
-    if (!job->layers)
-        return err_set(err, "%s: %s.attention.sliding_window_pattern is no list of booleans", path,
-                       arch);
-    if (job->layers > SOURCE_MAX_LAYERS)
-        return err_set(err, "%s: %s.block_count is %zu, more than %d layers", path, arch, job->layers,
-                       SOURCE_MAX_LAYERS);
-    if (shared < 0 || (uint64_t)shared >= job->layers)
-        return err_set(err, "%s: %s.attention.shared_kv_layers is %lld of %zu layers", path, arch,
-                       (long long)shared, job->layers);
-    if (put_integer(job, "num_kv_shared_layers", shared, err) < 0 ||
-        put_integer(job, "hidden_size_per_layer_input", input, err) < 0 ||
-        json_put(job->config, "enable_moe_block", json_boolean(integer_of(job, "expert_count", 0) > 0),
-                 err) < 0 ||
-        put_heads(job, err) < 0 || put_widths(job, err) < 0)
-        return -1;
-    return put_rotation(job, err);
-}
-/* ---- Gemma 3n ---- */
-
-/* Shares of the gate's elements that layers drop, from cutoffs in standard deviations, which are stored with some 7
- * digits; those of layers that drop none are -infinity. */
-static int put_sparsity(const struct config_job *job, size_t layers, struct err *err)
-{
-    static const char key[] = "activation_sparsity_scale";
-    const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key);
-    struct gguf_element e = gguf_elements(value);
-    if (!value || !gguf_is_number(value) || !value->is_array || value->count != layers)
-        return err_set(err, "%s: %s.%s is no list of %zu numbers, one per layer", job->path,
-                       job->arch->name, key, layers);
-    json_t *list = json_array();
-    while (list && gguf_next(&e)) {
-        const double share = e.real >= -8 && e.real <= 8 ? repro_normal(e.real) : e.real > 8;
-        if (json_push(list, json_real(floor(share * 1e6 + 0.5) / 1e6), err) < 0) {
-            json_decref(list);
-            return -1;
-        }
-    }
-    return gguf_config_put(job->config, "activation_sparsity_pattern", list, err);
-}
-
-static int put_gemma3n(const struct config_job *job, struct err *err)
-{
-    const struct source_tensor *laurel = gguf_set_find(job->set, "blk.0.laurel_l.weight");
-    const json_t *kinds = json_object_get(job->config, "layer_types");
-    if (strcmp(job->arch->name, "gemma3n") != 0)
-        return 0;
-    if (!json_array_size(kinds))
-        return err_set(err, "%s: gemma3n.attention.sliding_window_pattern is no list of booleans",
-                       job->path);
-    if (!laurel || laurel->n_dims != 2)
-        return err_set(err, "%s: blk.0.laurel_l.weight is missing, or no matrix", job->path);
-    if (put_integer(job, "num_kv_shared_layers", integer_of(job, "attention.shared_kv_layers", 0),
-                    err) < 0 ||
-        put_integer(job, "hidden_size_per_layer_input",
-                    integer_of(job, "embedding_length_per_layer_input", 0), err) < 0 ||
-        put_integer(job, "laurel_rank", (int64_t)laurel->dim[0], err) < 0)
-        return -1;
-    return put_sparsity(job, json_array_size(kinds), err);
 }
 
 int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf_set *set,
@@ -1101,9 +867,9 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
         put_latent(&job, err) < 0 || put_implied(&job, err) < 0 || put_qk_norm(&job, err) < 0 ||
         put_mtp(&job, err) < 0 || put_state(&job, err) < 0)
         return -1;
-    if (put_falcon(&job, err) < 0 || put_gemma3n(&job, err) < 0)
+    if (put_falcon(&job, err) < 0 || gguf_put_gemma3n(&job, err) < 0 || gguf_put_step(&job, err) < 0)
         return -1;
-    return put_gemma4(&job, err);
+    return gguf_put_gemma4(&job, err);
 }
 
 bool gguf_config_key(const struct gguf_arch *arch, size_t nth, const char **key, const char **members,

@@ -44,34 +44,41 @@ static void reset_size_list(struct layer_list *list, size_t *size, size_t *of_fu
 /* Sizes of layers with full attention that are those of the others, or of all layers, are no others. */
 static void reset_sizes(struct config *c, struct config_keys *keys)
 {
+    const struct {
+        struct layer_list *list;
+        size_t *size, *of_full;
+    } sizes[] = {{&keys->layer_heads, &c->heads, &keys->full_heads},
+                 {&keys->layer_kv_heads, &c->kv_heads, &keys->full_kv_heads},
+                 {&keys->layer_head_dim, &c->head_dim, &keys->full_head_dim}};
     bool all = true, any = false;
-    reset_size_list(&keys->layer_kv_heads, &c->kv_heads, &keys->full_kv_heads);
-    reset_size_list(&keys->layer_head_dim, &c->head_dim, &keys->full_head_dim);
     for (size_t layer = 0; layer < c->layers; layer++) {
         const bool full = keys_kind(c, layer) == LAYER_FULL;
         all &= full;
         any |= full;
     }
-    if (all && keys->full_head_dim)
-        c->head_dim = keys->full_head_dim;
-    if (all && keys->full_kv_heads)
-        c->kv_heads = keys->full_kv_heads;
-    if (all || !any || keys->full_head_dim == c->head_dim)
-        keys->full_head_dim = 0;
-    if (all || !any || keys->full_kv_heads == c->kv_heads)
-        keys->full_kv_heads = 0;
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        reset_size_list(sizes[i].list, sizes[i].size, sizes[i].of_full);
+        if (all && *sizes[i].of_full)
+            *sizes[i].size = *sizes[i].of_full;
+        if (all || !any || *sizes[i].of_full == *sizes[i].size)
+            *sizes[i].of_full = 0;
+    }
     if (!keys->kv_shared || keys->kv_shared_ffn == c->ffn)
         keys->kv_shared_ffn = 0;
 }
 
-/* A table of per-layer embeddings with all rows, and activations of which none is dropped, are reset. */
+/* A table of per-layer embeddings with all rows, activations of which none is dropped, and limits that are none, are reset. */
 static void reset_inputs(struct config *c, struct config_keys *keys)
 {
-    bool drops = false;
-    for (size_t i = 0; i < keys->activation_sparsity.n; i++)
-        drops |= keys->activation_sparsity.x[i] > 0;
-    if (!drops)
-        keys->activation_sparsity.n = 0;
+    struct factors *const lists[] = {&keys->activation_sparsity, &keys->mlp_limits,
+                                     &keys->expert_limits};
+    for (size_t list = 0; list < ARRAY_LEN(lists); list++) {
+        bool any = false;
+        for (size_t i = 0; i < lists[list]->n; i++)
+            any |= lists[list]->x[i] > 0;
+        if (!any)
+            lists[list]->n = 0;
+    }
     if (!c->layer_input.width || c->layer_input.vocab == c->vocab)
         c->layer_input.vocab = 0;
 }
@@ -229,10 +236,15 @@ static int check_sublayers(const struct config *c, const char *name, struct err 
 /* Checks that the RoPE parameters are consistent. */
 static int check_rope(const struct config *config, const char *name, struct err *err)
 {
-    const size_t rope_dim = config_rope_dim(config);
+    const size_t rope_dim = config_rope_dim(config), local = config->keys->rope_local_dim;
     if (rope_dim % 2 || config->keys->rope.dim > config->head_dim)
         return err_set(err, "%s: rope_dim must be even and at most the head_dim of %zu, found %zu",
                        name, config->head_dim, rope_dim);
+    if (local % 2 || local > config->head_dim || (local && config->latent->kv_rank))
+        return err_set(err,
+                       "%s: rope_local_dim must be even and at most the head_dim of %zu, and excludes "
+                       "latent attention; found %zu",
+                       name, config->head_dim, local);
     if (config->rope->scaling == ROPE_LLAMA3 && config->rope->high < config->rope->low)
         return err_set(err, "%s: rope_high %g must be at least rope_low %g", name, config->rope->high,
                        config->rope->low);
@@ -474,19 +486,22 @@ static int check_factors(const struct config *c, const char *name, struct err *e
 static int check_layers(const struct config *c, const char *name, struct err *err)
 {
     const bool differ = config_heads_differ(c);
-    bool other_dim = false;
+    bool other_dim = false, other_heads = false;
     for (size_t l = 0; l < c->layers && differ; l++) {
-        const size_t d = c->plan[l].head_dim, kv_heads = c->plan[l].kv_heads;
+        const size_t d = c->plan[l].head_dim, heads = c->plan[l].heads, kv_heads = c->plan[l].kv_heads;
         other_dim |= d != c->head_dim;
-        if ((d != c->head_dim && d % 2) || c->heads % kv_heads || c->heads * d > MAX_WIDTH)
+        other_heads |= heads != c->heads;
+        if ((d != c->head_dim && d % 2) || heads % kv_heads || heads * d > MAX_WIDTH)
             return err_set(
                 err,
                 "%s: layers of different sizes need an even head_dim and KV heads that divide "
-                "%zu; layer %zu has %zu KV heads of %zu",
-                name, c->heads, l, kv_heads, d);
+                "query heads; layer %zu has %zu KV heads of %zu, and %zu query heads",
+                name, l, kv_heads, d, heads);
     }
     if (differ && c->qk_norm != QK_NORM_NONE && c->qk_norm != QK_NORM_HEAD)
-        return err_set(err, "%s: layers with different KV heads need qk_norm none or head", name);
+        return err_set(err, "%s: layers with different heads need qk_norm none or head", name);
+    if (other_heads && c->position == POSITION_ALIBI)
+        return err_set(err, "%s: layers with different query heads exclude position alibi", name);
     if (other_dim && (c->rope->scaling > ROPE_LINEAR || c->position != POSITION_ROPE))
         return err_set(err,
                        "%s: layers with heads of different sizes need position rope, and rope_scaling "
@@ -499,13 +514,38 @@ static int check_layers(const struct config *c, const char *name, struct err *er
          c->keys->v_is_k || c->layer_scale) &&
         (c->latent->kv_rank || config_is_draft_head(c) || config_state_kind(c) != LAYER_FULL ||
          c->block != BLOCK_SEQUENTIAL || c->norm != NORM_RMS || c->mlp->out_scale != 0 ||
-         c->attn_out_scale != 0 || c->attn_gate))
+         c->attn_out_scale != 0))
         return err_set(err,
                        "%s: layers that differ in sizes, share keys and values, or have inputs or "
                        "factors of their own need a sequential block and norm rms, and exclude latent "
-                       "attention, recurrent state, draft heads, attn_gate, attn_out_scale and "
+                       "attention, recurrent state, draft heads, attn_out_scale and "
                        "mlp_scale",
                        name);
+    return 0;
+}
+
+/* Checks the limits of activations. */
+static int check_limits(const struct config *c, const char *name, struct err *err)
+{
+    const size_t mlp = c->keys->mlp_limits.n, experts = c->keys->expert_limits.n;
+    const bool clamped = c->mlp->activation == ACT_CLAMPED_SWIGLU;
+    if (clamped != (c->mlp->limit > 0) || clamped != (c->mlp->alpha > 0) ||
+        (clamped && c->mlp->kind != MLP_GATED))
+        return err_set(
+            err,
+            "%s: activation clamped_swiglu needs mlp gated, and swiglu_limit and swiglu_alpha "
+            "above 0, which others exclude",
+            name);
+    if ((mlp && mlp != c->layers) || (experts && experts != c->layers) ||
+        ((mlp || experts) && (clamped || c->mlp->kind != MLP_GATED || c->mlp->gate_scale != 0 ||
+                              c->keys->activation_sparsity.n)) ||
+        (experts && !c->moe->experts))
+        return err_set(err,
+                       "%s: mlp_limits and expert_limits need a number for each of the %zu layers and "
+                       "mlp gated, exclude clamped_swiglu, gate_scale and activation_sparsity, and the "
+                       "latter needs "
+                       "experts; found %zu and %zu numbers",
+                       name, c->layers, mlp, experts);
     return 0;
 }
 
@@ -552,7 +592,7 @@ int config_check(const struct config *config, const char *name, struct err *err)
         return -1;
     if (check_layers(config, name, err) < 0 || check_streams(config, name, err) < 0 ||
         check_latent(config, name, err) < 0 || check_indexer(config, name, err) < 0 ||
-        check_factors(config, name, err) < 0)
+        check_factors(config, name, err) < 0 || check_limits(config, name, err) < 0)
         return -1;
     if (config->block != BLOCK_SEQUENTIAL && config->norm_place != NORM_BEFORE)
         return err_set(err, "%s: parallel blocks need norm_place before, found %s", name,
@@ -562,14 +602,6 @@ int config_check(const struct config *config, const char *name, struct err *err)
         return err_set(err, "%s: a residual_scale excludes block parallel and norm_place after", name);
     if (config->keys->sub_norm && (config->norm != NORM_RMS || config->moe->experts))
         return err_set(err, "%s: a sub_norm needs norm rms, and excludes experts", name);
-    const bool clamped = config->mlp->activation == ACT_CLAMPED_SWIGLU;
-    if (clamped != (config->mlp->limit > 0) || clamped != (config->mlp->alpha > 0) ||
-        (clamped && config->mlp->kind != MLP_GATED))
-        return err_set(
-            err,
-            "%s: activation clamped_swiglu needs mlp gated, and swiglu_limit and swiglu_alpha "
-            "above 0, which others exclude",
-            name);
     if (config->temperature->scale != 0 && !config->temperature->length)
         return err_set(err, "%s: an attn_temperature needs a temperature_length above 0", name);
     if (config->heads * config->head_dim > MAX_WIDTH)

@@ -17,8 +17,10 @@ struct layer_list {
 enum index_type { INDEX_FULL, INDEX_SHARED };
 
 struct config_keys {
-    struct rope_plan rope;   /* of LAYER_ROPE; dim 0: all dimensions of a head */
-    double rope_local_theta; /* base of LAYER_ROPE_LOCAL, without scaling; 0: that of LAYER_ROPE */
+    struct rope_plan rope; /* of LAYER_ROPE; dim 0: all dimensions of a head */
+    /* base of LAYER_ROPE_LOCAL, without scaling, and rotary dimensions; 0: those of LAYER_ROPE */
+    double rope_local_theta;
+    size_t rope_local_dim;
     struct temperature_plan temperature;
     struct latent_plan latent;
     struct mlp_plan mlp;
@@ -47,9 +49,9 @@ struct config_keys {
     bool v_is_k;
 
     /* Sizes */
-    struct layer_list layer_kv_heads,
-        layer_head_dim; /* default: kv_heads and head_dim, and the two below */
-    size_t full_kv_heads,
+    struct layer_list layer_heads, layer_kv_heads,
+        layer_head_dim; /* default: heads, kv_heads and head_dim, and the three below */
+    size_t full_heads, full_kv_heads,
         full_head_dim; /* of layers with full attention; 0: the same as in the others */
     /* The last `kv_shared` layers have no keys and values: they attend to those of the last layer before them that is
      * of the same kind. Their ffn; 0: the same. */
@@ -59,6 +61,8 @@ struct config_keys {
 
     /* Shares of the gate's elements that MLPs drop, one per layer (sparse_mlp() in layer_ops.c); none: no layer does */
     struct factors activation_sparsity;
+    /* What struct layer_plan has as mlp_limit and expert_limit, one per layer; none: no limits */
+    struct factors mlp_limits, expert_limits;
 
     /* Layers with experts */
     size_t expert_first; /* layers before this one have a plain MLP */

@@ -92,6 +92,12 @@ static size_t keys_size(const struct layer_list *list, size_t layer, bool full, 
     return full && of_full ? of_full : of_all;
 }
 
+/* The number of a layer in a list that has one for each, or `otherwise` if it has none. */
+static double of_layer(const struct factors *list, size_t layer, double otherwise)
+{
+    return layer < list->n ? list->x[layer] : otherwise;
+}
+
 static struct layer_plan plan_layer(const struct config *c, size_t layer)
 {
     const enum layer_kind kind = keys_kind(c, layer);
@@ -114,6 +120,7 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
         .temperature =
             c->temperature->scale != 0 && (!keys->temperature_unrotated || rope == LAYER_NOPE),
         .v_is_k = keys->v_is_k && full,
+        .heads = keys_size(&keys->layer_heads, layer, full, keys->full_heads, c->heads),
         .kv_heads = keys_size(&keys->layer_kv_heads, layer, full, keys->full_kv_heads, c->kv_heads),
         .head_dim = keys_size(&keys->layer_head_dim, layer, full, keys->full_head_dim, c->head_dim),
         .has_index = c->latent->index_heads &&
@@ -121,9 +128,11 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
                       keys->index_types.value[layer % keys->index_types.n] == INDEX_FULL),
         .kv_source = keys_kv_source(c, layer),
         .ffn = last && keys->kv_shared_ffn ? keys->kv_shared_ffn : c->ffn};
-    const struct factors *sparsity = &keys->activation_sparsity;
-    plan.sparse = layer < sparsity->n && sparsity->x[layer] > 0;
-    plan.cutoff = plan.sparse ? normal_quantile(sparsity->x[layer]) : 0;
+    const double sparsity = of_layer(&keys->activation_sparsity, layer, 0);
+    plan.sparse = sparsity > 0;
+    plan.cutoff = plan.sparse ? normal_quantile(sparsity) : 0;
+    plan.mlp_limit = of_layer(&keys->mlp_limits, layer, keys->mlp.limit);
+    plan.expert_limit = of_layer(&keys->expert_limits, layer, keys->mlp.limit);
     plan.owns_kv = plan.attends && plan.kv_source == layer;
     if (keys->one_sublayer)
         plan.has_experts = kind == LAYER_EXPERTS;
@@ -143,9 +152,11 @@ static bool add_layers(struct kv_shape *shape, const struct config *c, const str
     return ok && config_add_indexers(shape, c, types);
 }
 
-/* Rotary dimensions of layers with a rotation: those of the key, else all of a head. */
+/* Rotary dimensions of layers with a rotation: those of the keys, else all of a head. */
 static size_t table_dim(const struct config *c, const struct layer_plan *plan, enum layer_rope rope)
 {
+    if (rope == LAYER_ROPE_LOCAL && c->keys->rope_local_dim)
+        return c->keys->rope_local_dim;
     for (size_t l = 0; l < c->layers && !c->keys->rope.dim; l++)
         if (plan[l].rope == rope && plan[l].head_dim != c->head_dim)
             return plan[l].head_dim;
@@ -236,7 +247,7 @@ size_t config_max_attn_width(const struct config *c)
 {
     size_t most = config_attn_width(c);
     for (size_t layer = 0; layer < c->layers; layer++)
-        most = size_max(most, c->latent->kv_rank ? 0 : c->heads * c->plan[layer].head_dim);
+        most = size_max(most, c->latent->kv_rank ? 0 : c->plan[layer].heads * c->plan[layer].head_dim);
     return most;
 }
 
@@ -311,9 +322,11 @@ struct kv_shape config_kv_shape(const struct config *c, size_t max_rows,
 const struct config *config_of_layer(const struct config *c, size_t layer, struct config *own)
 {
     const struct layer_plan *plan = &c->plan[layer];
-    if (plan->head_dim == c->head_dim && plan->kv_heads == c->kv_heads && plan->ffn == c->ffn)
+    if (plan->heads == c->heads && plan->head_dim == c->head_dim && plan->kv_heads == c->kv_heads &&
+        plan->ffn == c->ffn)
         return c;
     *own = *c;
+    own->heads = plan->heads;
     own->head_dim = plan->head_dim;
     own->kv_heads = plan->kv_heads;
     own->ffn = plan->ffn;
@@ -323,7 +336,8 @@ const struct config *config_of_layer(const struct config *c, size_t layer, struc
 bool config_heads_differ(const struct config *c)
 {
     for (size_t layer = 0; layer < c->layers; layer++)
-        if (c->plan[layer].kv_heads != c->kv_heads || c->plan[layer].head_dim != c->head_dim)
+        if (c->plan[layer].heads != c->heads || c->plan[layer].kv_heads != c->kv_heads ||
+            c->plan[layer].head_dim != c->head_dim)
             return true;
     return false;
 }

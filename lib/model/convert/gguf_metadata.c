@@ -382,14 +382,14 @@ int gguf_metadata(struct gguf_values *values, const struct gguf_out *out, const 
 
 static int add_llama3(struct gguf_tensors *tensors, const struct config *config, struct err *err)
 {
-    const size_t pairs = config_rope_dim(config) / 2;
+    const size_t pairs = config_rope_dim(config) / 2, original = config->rope->original;
     const double theta = number_of(config, "rope_theta"), factor = number_of(config, "rope_factor"),
                  high = number_of(config, "rope_high");
     float *divisor = mem_alloc(pairs, sizeof *divisor);
     if (!divisor)
         return err_no_memory(err, "factors of rotary frequencies");
     for (size_t i = 0; i < pairs; i++)
-        divisor[i] = (float)gguf_llama3_divisor(theta, factor, high, i, pairs);
+        divisor[i] = (float)gguf_llama3_divisor(theta, factor, high, original, i, pairs);
     return gguf_tensors_add_vector(tensors, "rope_freqs.weight", divisor, pairs, err);
 }
 

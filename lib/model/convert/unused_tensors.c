@@ -2,6 +2,7 @@
 #include "model/convert/unused_tensors.h"
 
 #include "base/number.h"
+#include "model/family/family_words.h"
 
 /* Why a tensor may be left out. INTO_CONFIG: its values are in the configuration; UNKNOWN: it may not. */
 enum reason { BUFFER, ACTIVATIONS, VISION, AUDIO, POOLER, MTP, SHARED_KV, STALE, INTO_CONFIG, UNKNOWN };
@@ -54,6 +55,7 @@ static const struct {
     {"vision_embedder.", BEGIN, VISION},
     {"visual.", BEGIN, VISION},
     {"multi_modal_projector.", BEGIN, VISION},
+    {"vit_large_projector.", BEGIN, VISION},
     {"mm_projector.", BEGIN, VISION},
     {"embed_vision.", BEGIN, VISION},
     {"audio_tower.", BEGIN, AUDIO},
@@ -102,19 +104,36 @@ struct unused_search {
     const struct config *config;
 };
 
-/* True for tensors of MTP layers in GGUF files, behind those of the model. */
+/* MTP layers that config.json counts. */
+static json_int_t mtp_layers(const struct unused_search *s)
+{
+    const json_t *json = s->source->json[SOURCE_CONFIG], *text = json_object_get(json, "text_config");
+    const char *key = "num_nextn_predict_layers";
+    return json_integer_value(json_object_get(json_object_get(text, key) ? text : json, key));
+}
+
+/* The number of a tensor's layer in a GGUF file, or in a folder of a family that does not read MTP layers, and what follows;
+ * NULL: it has none. */
+static const char *layer_number(const struct unused_search *s, const char *name)
+{
+    static const char folder[] = "layers.";
+    const char *mtp = family_value(s->family, "mtp"), *at = strstr(name, folder);
+    if (s->source->format->kind == KIND_GGUF)
+        return strncmp(name, "blk.", 4) == 0 ? name + 4 : NULL;
+    return at && mtp && strcmp(mtp, "none") == 0 ? at + sizeof folder - 1 : NULL;
+}
+
+/* True for tensors of MTP layers, behind those of the model, that are not read. */
 static bool in_mtp_layer(const struct unused_search *s, const char *name)
 {
     char digits[24] = "";
     size_t layer;
-    if (s->source->format->kind != KIND_GGUF || strncmp(name, "blk.", 4) != 0)
+    const char *number = layer_number(s, name);
+    const size_t len = number ? strspn(number, "0123456789") : 0;
+    if (!len || len >= sizeof digits || number[len] != '.')
         return false;
-    const size_t len = strspn(name + 4, "0123456789");
-    if (len >= sizeof digits || name[4 + len] != '.')
-        return false;
-    memcpy(digits, name + 4, len);
-    const json_t *json = s->source->json[SOURCE_CONFIG];
-    const json_int_t mtp = json_integer_value(json_object_get(json, "num_nextn_predict_layers"));
+    memcpy(digits, number, len);
+    const json_int_t mtp = mtp_layers(s);
     return mtp > 0 && parse_size(digits, &layer) && layer >= s->config->layers &&
            layer - s->config->layers < (size_t)mtp;
 }
@@ -134,8 +153,7 @@ static bool has_name(const struct unused_search *s, const struct weight_kind *ki
 /* True for indexers of MTP layers, which attend to all positions. */
 static bool is_mtp_indexer(const struct unused_search *s, const char *name)
 {
-    const json_t *json = s->source->json[SOURCE_CONFIG];
-    const json_int_t mtp = json_integer_value(json_object_get(json, "num_nextn_predict_layers"));
+    const json_int_t mtp = mtp_layers(s);
     for (size_t layer = 0; mtp > 0 && layer < size_min((size_t)mtp, SOURCE_MAX_LAYERS); layer++)
         for (size_t i = 0; i < n_weight_kinds; i++)
             if (strncmp(weight_kinds[i].name, "layer.index_", strlen("layer.index_")) == 0 &&

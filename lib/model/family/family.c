@@ -53,6 +53,7 @@ static const struct {
     {"optional_prefix", true, false, NULL},
     {"text_config", true, false, NULL}, /* applied by family_text_config(), as the next */
     {"alias", true, false, NULL},
+    {"layer_lists", true, false, NULL},
     {"mtp", true, false, NULL}, /* applied by family_open_mtp(), as the next */
     {"layer_prefix", false, false, NULL},
 };
@@ -265,7 +266,7 @@ int family_open_mtp(struct family *family, const struct family *target, const ch
     const char *value = family_value(target, "mtp");
     *family = (struct family){0};
     *n = 0;
-    if (!value)
+    if (!value || strcmp(value, "none") == 0)
         return 0;
     if (!words_split(&w, value) || (w.n != 3 && (w.n != 5 || strcmp(w.word[3], "default") != 0)) ||
         strcmp(w.word[1], "from") != 0 || strchr(w.word[0], '/') || strlen(w.word[0]) >= WORD_SIZE)
@@ -457,6 +458,38 @@ static int apply_aliases(const struct family *family, json_t *config, struct err
     return 0;
 }
 
+/* The number at a path; 0: there is none. */
+static size_t number_at(const json_t *json, const char *path)
+{
+    const json_int_t n = json_integer_value(json_at(json, path));
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Applies "layer_lists NAME,NAME.. LAYERS MTP": lists that count MTP layers, too, get the entries of the others. */
+static int cut_layer_lists(const struct family *family, json_t *json, struct err *err)
+{
+    struct words w;
+    const char *value = family_value(family, "layer_lists");
+    if (!value)
+        return 0;
+    if (!words_split(&w, value) || w.n != 3)
+        return err_set(err, "%s: invalid syntax: \"layer_lists %s\"; see bmc-family(5)",
+                       family->conf.name, value);
+    const size_t layers = number_at(json, w.word[1]), mtp = number_at(json, w.word[2]);
+    for (char *names = w.word[0], *name; (name = strsep(&names, ","));) {
+        const json_t *list = json_object_get(json, name);
+        if (!mtp || !json_is_array(list) || json_array_size(list) != layers + mtp)
+            continue;
+        AUTO(json_auto) json_t *cut = json_array();
+        for (size_t i = 0; cut && i < layers; i++)
+            if (json_push(cut, json_incref(json_array_get(list, i)), err) < 0)
+                return -1;
+        if (json_put(json, name, json_incref(cut), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* Members that are those of the whole model, if config.json has them in both places. */
 static const char *const of_whole[] = {"architectures", "tie_word_embeddings"};
 
@@ -474,7 +507,7 @@ json_t *family_text_config(const struct family *family, const json_t *json, stru
         if (value && !json_is_null(value))
             rc = json_put(merged, of_whole[i], json_incref(value), err);
     }
-    if (rc == 0 && apply_aliases(family, merged, err) == 0)
+    if (rc == 0 && cut_layer_lists(family, merged, err) == 0 && apply_aliases(family, merged, err) == 0)
         return merged;
     json_decref(merged);
     return NULL;

@@ -58,8 +58,29 @@ static bool value_text(const json_t *value, char *text, size_t size)
     return used > 0;
 }
 
+/* The first of the entries of a list, one per layer, whose layers have WORD in another list of `json`, for `which` "LIST:WORD";
+ * if these differ, the list itself. NULL: there is none. */
+static const json_t *value_of_layers(const json_t *json, const json_t *list, const char *which)
+{
+    char kinds[WORD_SIZE];
+    const size_t len = strcspn(which, ":");
+    const json_t *found = NULL;
+    snprintf(kinds, sizeof kinds, "%.*s", (int)len, which);
+    const json_t *kind = json_at(json, kinds);
+    for (size_t i = 0; which[len] && i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        const char *word = json_string_value(json_array_get(kind, i));
+        if (!word || strcmp(word, which + len + 1) != 0)
+            continue;
+        if (found && !json_equal(found, item))
+            return list;
+        found = item;
+    }
+    return found;
+}
+
 /* The value at a path, in which * stands for all members of an object, if these have the same value there; or, at its
- * end, for the entries of a list, which stands for itself if they differ. */
+ * end, for the entries of a list, which stands for itself if they differ; *LIST:WORD for those of some layers. */
 static const json_t *value_at(const json_t *json, const char *path)
 {
     char outer[WORD_SIZE];
@@ -70,6 +91,8 @@ static const json_t *value_at(const json_t *json, const char *path)
         return json_at(json, path);
     snprintf(outer, sizeof outer, "%.*s", (int)(star - path), path);
     const json_t *at = json_at(json, outer);
+    if (star[2] && star[2] != '.')
+        return value_of_layers(json, at, star + 2);
     for (size_t i = 0; !star[2] && i < json_array_size(at); i++)
         if (!json_equal(json_array_get(at, i), json_array_get(at, 0)))
             return at;
@@ -153,6 +176,23 @@ static int set_entries(struct config_draft *draft, const char *key, const json_t
     char text[32];
     snprintf(text, sizeof text, "%zu", n);
     return n ? set_key(draft, key, text, err) : 0;
+}
+
+/* Sets a key to the numbers, from 0, of the entries of a list that are `word`, if config.json has it. */
+static int set_numbers(struct config_draft *draft, const char *key, const json_t *json,
+                       const char *path, const char *word, struct err *err)
+{
+    AUTO(buf_release) struct buf text = {0};
+    const json_t *list = json ? json_at(json, path) : NULL;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < json_array_size(list); i++) {
+        const char *found = json_string_value(json_array_get(list, i));
+        if (found && strcmp(found, word) == 0)
+            rc = buf_addf(&text, err, "%s%zu", text.len ? " " : "", i);
+    }
+    if (rc == 0 && json_is_array(list))
+        rc = set_key(draft, key, text.len ? text.data : "none", err);
+    return rc;
 }
 
 /* Sets a key to the rows of a tensor, if the source has it. */
@@ -322,7 +362,7 @@ static int apply_from(struct config_draft *draft, const struct family_line *line
 }
 
 /* Applies "KEY is VALUE [if PATHS WANTED[,WANTED]]", "KEY is VALUE with TENSOR", "KEY is VALUE at|every PATH else OTHER",
- * "KEY rows TENSOR", "KEY entries PATH" or "KEY from PATHS [default VALUE] [null VALUE] [if PATHS WANTED] [reading WORDS as
+ * "KEY rows TENSOR", "KEY entries PATH", "KEY numbers PATH WORD" or "KEY from PATHS [default VALUE] [null VALUE] [if PATHS WANTED] [reading WORDS as
  * VALUES | letters LETTERS as VALUES]"; in a `let` line, KEY is a variable. */
 static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
                         struct err *err)
@@ -339,6 +379,8 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
         return apply_from(draft, line, &w, json, err);
     if (strcmp(w.word[1], "entries") == 0 && w.n == 3)
         return set_entries(draft, key, json, value, err);
+    if (strcmp(w.word[1], "numbers") == 0 && w.n == 4)
+        return set_numbers(draft, key, json, value, w.word[3], err);
     if (strcmp(w.word[1], "rows") == 0 && w.n == 3)
         return set_rows(draft, key, value, err);
     if (strcmp(w.word[1], "is") != 0)

@@ -49,6 +49,7 @@ static size_t unit_of(const struct config *c, enum dim dim)
     case DIM_ATTN_OUT: return config_attn_width(c) / groups;
     case DIM_K_B: return c->latent->kv_rank;
     case DIM_KV: return c->head_dim;
+    case DIM_HEADS: return c->heads / groups;
     case DIM_STATE_HEADS: return c->recurrent->heads ? state_group(c) : PACK_OUT;
     case DIM_STATE_DECAYS:
         return unit_of(c, DIM_STATE_HEADS) * (c->recurrent->by_row ? c->recurrent->key_dim : 1);
