@@ -75,7 +75,7 @@ ISA_FLAGS_x86_avx2    = -mavx2 -mfma -mf16c
 ISA_FLAGS_x86_avxvnni = $(ISA_FLAGS_x86_avx2) -mavxvnni
 ISA_FLAGS_x86_avx512  = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
 ISA_FLAGS_x86_vnni    = $(ISA_FLAGS_x86_avx512) -mavx512vnni
-ISA_FLAGS_x86_vbmi    = $(ISA_FLAGS_x86_vnni) -mavx512vbmi
+ISA_FLAGS_x86_vbmi    = $(ISA_FLAGS_x86_vnni) -mavx512vbmi -mgfni
 ISA_FLAGS_x86_bf16    = $(ISA_FLAGS_x86_avx512) -mavx512bf16
 ISA_FLAGS_x86_amx     = $(ISA_FLAGS_x86_vnni) -mamx-tile -mamx-bf16 -mamx-int8
 ISA_FLAGS_arm_neon    = -march=armv8-a
@@ -90,7 +90,7 @@ isa_flags = $(if $(filter lib/kernel/$(PROCESSOR)/%,$(1)),$(ISA_FLAGS_$(PROCESSO
 KERNELS  =
 ABSENT   = $(BUILD)/lib/kernel/absent.o
 HAS      = $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo)
-UNUSED   = $(if $(KERNELS),$(if $(filter avx512f,$(HAS)),avx2 avxvnni $(if $(filter avx512vbmi,$(HAS)),lookup_vnni,vbmi),avx512 vnni lookup_vnni vbmi bf16 amx))
+UNUSED   = $(if $(KERNELS),$(if $(filter avx512f,$(HAS)),avx2 avxvnni $(if $(filter gfni,$(HAS)),lookup_vnni,vbmi),avx512 vnni lookup_vnni vbmi bf16 amx))
 LEFT_OUT = $(foreach i,$(UNUSED),$(foreach f,kernels_$i kernels_int8_$i attend_quant_$i,lib/kernel/x86/$f.c)) \
            $(if $(KERNELS),$(if $(filter fma,$(HAS)),lib/kernel/ref/kernels_ref.c lib/kernel/ref/attend_quant_ref.c))
 

@@ -9,5 +9,5 @@
  * share longer K slabs. */
 extern bool prefetch_l2;
 
-/* The set vnni unpacks types with a grid and TQ1_0 by AVX512-VBMI, which is faster. */
+/* The set vnni unpacks LOOKUP_TYPES by AVX512-VBMI and GFNI, which is faster. */
 extern bool vbmi_unpacks;

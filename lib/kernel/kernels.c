@@ -61,7 +61,7 @@ static void setup(void)
     kv_unpack_fill();
 #ifdef __x86_64__
     prefetch_l2 = __builtin_cpu_is("amd");
-    vbmi_unpacks = __builtin_cpu_supports("avx512vbmi");
+    vbmi_unpacks = __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("gfni");
 #endif
 }
 

@@ -4,7 +4,7 @@
 #include "base/base.h"
 
 /* The quantised types (quant/quant_types.h): X(name, number in files, name in texts, argument) for each. Kernels
- * may look up the weights of the second list in registers. */
+ * may have instructions that unpack those of the second list faster: by looking bytes up or moving their bits. */
 #define QUANT_TYPES(X, argument)                                                                       \
     PLAIN_TYPES(X, argument)                                                                           \
     LOOKUP_TYPES(X, argument)
@@ -21,16 +21,14 @@
     X(Q5_K, 12, "q5_k", argument)                                                                      \
     X(Q3_K, 13, "q3_k", argument)                                                                      \
     X(Q2_K, 14, "q2_k", argument)                                                                      \
-    X(IQ4_NL, 15, "iq4_nl", argument)                                                                  \
-    X(IQ4_XS, 16, "iq4_xs", argument)                                                                  \
-    X(MXFP4, 17, "mxfp4", argument)                                                                    \
     X(TQ2_0, 21, "tq2_0", argument)                                                                    \
-    X(NVFP4, 27, "nvfp4", argument)                                                                    \
-    X(Q1_0, 28, "q1_0", argument)                                                                      \
-    X(Q2_0, 29, "q2_0", argument)                                                                      \
     X(Q4_Z32, 30, "q4_z32", argument)                                                                  \
     X(Q4_Z128, 31, "q4_z128", argument)
 #define LOOKUP_TYPES(X, argument)                                                                      \
+    X(IQ4_NL, 15, "iq4_nl", argument)                                                                  \
+    X(IQ4_XS, 16, "iq4_xs", argument)                                                                  \
+    X(MXFP4, 17, "mxfp4", argument)                                                                    \
+    X(NVFP4, 27, "nvfp4", argument)                                                                    \
     X(IQ3_S, 18, "iq3_s", argument)                                                                    \
     X(IQ3_XXS, 19, "iq3_xxs", argument)                                                                \
     X(TQ1_0, 20, "tq1_0", argument)                                                                    \
@@ -38,7 +36,9 @@
     X(IQ2_XS, 23, "iq2_xs", argument)                                                                  \
     X(IQ2_XXS, 24, "iq2_xxs", argument)                                                                \
     X(IQ1_S, 25, "iq1_s", argument)                                                                    \
-    X(IQ1_M, 26, "iq1_m", argument)
+    X(IQ1_M, 26, "iq1_m", argument)                                                                    \
+    X(Q1_0, 28, "q1_0", argument)                                                                      \
+    X(Q2_0, 29, "q2_0", argument)
 
 #define DTYPE_NUMBER(name, number, text, unused) DTYPE_##name = number,
 #define DTYPE_ONE(name, number, text, unused)    +1

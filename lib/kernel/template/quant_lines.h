@@ -9,9 +9,14 @@
 
 enum { QTILE_LINES = QK_GROUP / 4, QTILE_BYTES = QK_GROUP * NR };
 
-/* Moves bits from position `from` to position `to`, and clears all but those in `mask`. */
+/* Moves bits of every byte from position `from` to position `to`, and clears all but those in `mask`, which is four times
+ * the same byte. */
 INLINE vu move_bits(vu x, int from, int to, uint32_t mask)
 {
+#ifdef vu_move_bits
+    if (from != to)
+        return vu_move_bits(x, from, to, mask);
+#endif
     return (from < to ? x << (to - from) : x >> (from - to)) & mask;
 }
 
@@ -28,6 +33,11 @@ INLINE vu load_line(enum dtype type, const unsigned char *qtile, int j, int g)
         return load_ternary_line(qtile, j, g);
     if (bits == 8)
         return vu_load(at + j * PACK_LINE);
+#ifdef vu_lookup_low
+    if (quant_types[type].codebook)
+        return vu_lookup_low(quant_codebooks[quant_types[type].codebook],
+                             vu_load(at + j / 2 * PACK_LINE) >> j % 2 * 4);
+#endif
     if (bits & 4)
         line = move_bits(vu_load(at + j / 2 * PACK_LINE), j % 2 * 4, 0, 0x0f0f0f0f);
     if (quant_types[type].codebook)
@@ -61,28 +71,39 @@ INLINE vf load_int8_scale(bool with_sign, const unsigned char *at)
 
 INLINE vf load_f16_scale(const unsigned char *at) { return vf_load_f16((const f16 *)(const void *)at); }
 
-/* quant_power() of VW bytes. */
+/* quant_power() of VW bytes: the second of the powers is the larger one, unless the exponent is 0 or 1. */
 INLINE vf load_power_scale(const unsigned char *at)
 {
-    const vi exponent = vi_load_u8(at), small = exponent < 2;
-    return (vf)((small & (vi_set1(0x200000) << (exponent & 1))) | (~small & ((exponent - 1) << 23)));
+    const vi exponent = vi_load_u8(at);
+    return vf_max((vf)(vi_set1(0x200000) << (exponent & 1)), (vf)((exponent - 1) << 23));
 }
 
 /* quant_e4m3_half() of VW bytes. */
 INLINE vf load_e4m3_scale(const unsigned char *at)
 {
+#ifdef vf_load_e4m3_half
+    return vf_load_e4m3_half(at);
+#else
     const vi x = vi_load_u8(at), exponent = x >> 3 & 15, small = exponent < 1;
     return vf_of((x & 7) + (~small & 8)) * (vf)((exponent - small + 116) << 23);
+#endif
 }
 
 struct qscale_vec {
     vf scale, min;
 };
 
-/* d and dmin of VW outputs, which 256 inputs share. */
+/* Of VW outputs, d and dmin, which 256 inputs share; or scale and min of a type with wide_groups(). */
 struct qsuper_vec {
     vf d, dmin;
 };
+
+/* True if more than a q tile shares a scale. */
+INLINE bool wide_groups(enum dtype type)
+{
+    const struct scale_array *scales = quant_types[type].scales;
+    return !scales[SCALE_D].bytes && scales[SCALE_MAIN].every > QK_GROUP;
+}
 
 /* The element of scale array p for output g * VW of a weight block and input w->k_begin + k. */
 INLINE const unsigned char *scale_at(enum dtype type, const struct panel *w, size_t block, size_t k,
@@ -93,12 +114,16 @@ INLINE const unsigned char *scale_at(enum dtype type, const struct panel *w, siz
     return w->scales[p] + block * w->block_bytes + (i * NR + (size_t)g * VW) * scales.bytes;
 }
 
-/* Loads d and dmin of outputs [g * VW, (g + 1) * VW) for input w->k_begin + k; zeros in types that
- * lack them. */
+/* Loads what outputs [g * VW, (g + 1) * VW) have for input w->k_begin + k and its neighbours; zeros in types
+ * that lack it. */
 INLINE struct qsuper_vec load_qsuper(enum dtype type, const struct panel *w, size_t block, size_t k,
                                      int g)
 {
     struct qsuper_vec v = {{0}, {0}};
+    if (wide_groups(type))
+        v.d = load_f16_scale(scale_at(type, w, block, k, g, SCALE_MAIN));
+    if (wide_groups(type) && quant_types[type].zeros)
+        v.dmin = -(v.d * load_int8_scale(false, scale_at(type, w, block, k, g, SCALE_MIN)));
     if (quant_types[type].scales[SCALE_D].bytes)
         v.d = load_f16_scale(scale_at(type, w, block, k, g, SCALE_D));
     if (quant_types[type].scales[SCALE_DMIN].bytes)
@@ -115,6 +140,8 @@ INLINE struct qscale_vec load_qgroup(enum dtype type, const struct panel *w, siz
     const unsigned char *at = scale_at(type, w, block, k, g, SCALE_MAIN),
                         *min_at = scale_at(type, w, block, k, g, SCALE_MIN);
     struct qscale_vec v = {{0}, {0}};
+    if (wide_groups(type))
+        return (struct qscale_vec){super.d, super.dmin};
     if (quant->grid.unit)
         v.scale = super.d * load_grid_scale(type, w, block, k, g, at);
     else if (quant->scales[SCALE_D].bytes && !quant->scales[SCALE_MAIN].bytes)

@@ -46,11 +46,15 @@ INLINE struct panel panel_behind(struct panel w, size_t bytes)
     return w;
 }
 
-/* True if d and dmin stay in registers for 256 inputs, instead of being converted for every quant group: faster
- * for up to two rows. */
-INLINE bool smallm_keeps_super(const int R, enum dtype type)
+/* Inputs for which d and dmin, or a wide scale and its min, stay in registers, instead of being converted for every quant
+ * group: faster for up to two rows. 0: none. */
+INLINE size_t smallm_super_inputs(const int R, enum dtype type)
 {
-    return R <= 2 && quant_types[type].scales[SCALE_D].bytes;
+    const struct scale_array *scales = quant_types[type].scales;
+    return R > 2                   ? 0
+           : scales[SCALE_D].bytes ? QK_SUPER
+           : wide_groups(type)     ? scales[SCALE_MAIN].every
+                                   : 0;
 }
 
 enum smallm_kernel {
@@ -78,16 +82,24 @@ INLINE void smallm_prefetch_share(const int C, enum dtype type, const struct sma
     }
 }
 
+/* True if there are two integer sums, to which the lines of a quant group are added in turns: where unpacking is so fast that
+ * each product would wait for the one before. */
+INLINE bool smallm_halves(int sums, enum dtype type)
+{
+    return sums == 1 && quant_types[type].bits <= 2 && qtile_groups(type) == 1;
+}
+
 /* Adds the products of R activation rows and quant group n (inputs that share a scale) of the q
  * tile at input k to `sum`, for the outputs of register g of each of C weight blocks. `super`: used
- * if smallm_keeps_super(). */
+ * if smallm_super_inputs(). */
 INLINE void smallm_add_group(const int R, const int C, enum dtype type, enum smallm_kernel kernel,
                              vf sum[NR_VECS][ACC_MR][PANEL_BLOCKS], const struct smallm_tile *t,
                              struct qsuper_vec super[NR_VECS][PANEL_BLOCKS], size_t k, int g, int n)
 {
     const int V = C;
     struct qtile_operands from = {.g = g, .stored = type, .x = t->x};
-    vi dot[ACC_MR][ACC_VECS];
+    vi dot[ACC_MR][ACC_VECS], odd[ACC_MR][ACC_VECS] = {{{0}}};
+    const bool halved = smallm_halves(R * V, type);
     for (int v = 0; v < V; v++)
         from.w[v] = qtile_at(type, &t->w, 0, k) + t->block_at[v];
     UNROLL(for (int i = 0; i < R; i++))
@@ -99,10 +111,12 @@ INLINE void smallm_add_group(const int R, const int C, enum dtype type, enum sma
     const int lines = QTILE_LINES / qtile_groups(type), step = lines_at_a_time(type, lines);
     UNROLL(for (int line = n * lines; line < (n + 1) * lines; line += step))
     {
-        dot_lines(R, V, type, dot, &from, line, step);
+        dot_lines(R, V, type, halved && line / step % 2 ? odd : dot, &from, line, step);
         if (kernel == SMALLM_ROW_L2 && g == 0)
             smallm_prefetch_share(V, type, t, line, line + step);
     }
+    if (halved)
+        FOR_ACC(dot[i][v] += odd[i][v]);
     if (type == DTYPE_Q8_CHANNEL) {
         FOR_ACC(sum[g][i][v] = (vf)dot[i][v]);
         return;
@@ -111,7 +125,7 @@ INLINE void smallm_add_group(const int R, const int C, enum dtype type, enum sma
     {
         const size_t at = k + n * QK_HALF;
         const struct panel w = panel_behind(t->w, t->block_at[v]);
-        const struct qscale_vec scale = smallm_keeps_super(R, type)
+        const struct qscale_vec scale = smallm_super_inputs(R, type)
                                             ? load_qgroup(type, &w, 0, at, g, super[g][v])
                                             : load_qscale(type, &w, 0, at, g);
         const vf magic = magic_term(scale.scale);
@@ -238,8 +252,9 @@ INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_k
             end = t.switch_at;
         else if (kernel < SMALLM_HALF && k == t.switch_at)
             t.prefetch = t.prefetch_second;
-        if (smallm_keeps_super(R, type)) {
-            end = size_min(end, k + QK_SUPER - (t.w.k_begin + k) % QK_SUPER);
+        const size_t kept = smallm_super_inputs(R, type);
+        if (kept) {
+            end = size_min(end, k + kept - (t.w.k_begin + k) % kept);
             UNROLL(for (int g = 0; g < NR_VECS; g++))
             UNROLL(for (int v = 0; v < V; v++))
             {

@@ -1,4 +1,4 @@
-/* AVX512-VNNI: the kernels of vnni for types with a grid, and for TQ1_0, on processors without VBMI. */
+/* AVX512-VNNI: the kernels of vnni for LOOKUP_TYPES, on processors without VBMI. */
 #include "kernel/x86/vnni_begin.h"
 
 /* The templates' switches have cases for these types only. */

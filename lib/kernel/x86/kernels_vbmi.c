@@ -1,4 +1,4 @@
-/* AVX512-VNNI with VBMI: the kernels of vnni for types with a grid, and for TQ1_0. */
+/* AVX512-VNNI with VBMI and GFNI: the kernels of vnni for LOOKUP_TYPES. */
 #include "kernel/x86/vbmi_begin.h"
 
 /* The templates' switches have cases for these types only. */

@@ -11,12 +11,15 @@
 extern const struct kernels kernels_avx512, kernels_vbmi, kernels_lookup_vnni;
 void attend_quant_vnni(const struct attend *a);
 
+#define OR_TYPE(name, number, text, unused) || type == DTYPE_##name
+
+static bool is_looked_up(enum dtype type) { return false LOOKUP_TYPES(OR_TYPE, ); }
+
 static void panel_vnni(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
-    const bool looked_up = quant_has_grid(w->type) || quant_types[w->type].ternary;
-    (!looked_up     ? panel_int8
-     : vbmi_unpacks ? kernels_vbmi.panel_int8
-                    : kernels_lookup_vnni.panel_int8)(y, x, rows, w);
+    (!is_looked_up(w->type) ? panel_int8
+     : vbmi_unpacks         ? kernels_vbmi.panel_int8
+                            : kernels_lookup_vnni.panel_int8)(y, x, rows, w);
 }
 
 /* Many rows, too, are multiplied in tiles that unpack weights in registers, once per 16 rows, where that is
