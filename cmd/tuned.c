@@ -79,7 +79,7 @@ static const struct kernels *profile_choice(const char *option)
         return NULL;
     if (profile_open(&profile, option ? option : path, &found, &ignored) < 0)
         return NULL;
-    machine_of(&here, NULL, "", VM_MALLOC, threads_allowed());
+    machine_of(&here, NULL, "", VM_POOL, threads_allowed());
     const struct kernels *chosen = found && profile_check_machine(&profile, &here, &ignored) == 0
                                        ? profile_kernels(&profile)
                                        : NULL;

@@ -33,7 +33,7 @@ _bmc_prof()
     --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4_1 q4h' -- "$cur")) ;;
     --cache-kld) COMPREPLY=() ;;
     --attend) COMPREPLY=($(compgen -W 'padded valid' -- "$cur")) ;;
-    --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
+    --alloc) COMPREPLY=($(compgen -W 'pool malloc mmap thp' -- "$cur")) ;;
     --retrieval-heads) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --backend) COMPREPLY=($(compgen -W 'cpu opencl' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas onednn' -- "$cur")) ;;

@@ -86,7 +86,7 @@ _bmc_spec()
     --kv) COMPREPLY=($(compgen -W 'bmc iterative upfront paged reserve segment shift headwise' -- "$cur")) ;;
     --context-shift) COMPREPLY=($(compgen -W 'slide recompute' -- "$cur")) ;;
     --keep) COMPREPLY=() ;;
-    --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
+    --alloc) COMPREPLY=($(compgen -W 'pool malloc mmap thp' -- "$cur")) ;;
     --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4_1 q4h' -- "$cur")) ;;
     --cache-kld) COMPREPLY=() ;;
     --attend) COMPREPLY=($(compgen -W 'padded valid' -- "$cur")) ;;

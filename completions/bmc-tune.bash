@@ -19,7 +19,7 @@ _bmc_tune()
     --layers) COMPREPLY=() ;;
     --type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8_0 q8_channel q4_1 q4_0 q4_k q6_k q8_2l q5_0 q5_1 q5_k q3_k q2_k iq4_nl iq4_xs mxfp4 iq3_s iq3_xxs tq1_0 tq2_0 iq2_s iq2_xs iq2_xxs iq1_s iq1_m nvfp4 q1_0 q2_0 q4_z32 q4_z128 q5_k_m q5_k_s q4_k_m q4_k_s mxfp4_moe q3_k_l q3_k_m q3_k_s iq3_m iq3_xs q2_k_s iq2_m' -- "$cur")) ;;
     --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4_1 q4h' -- "$cur")) ;;
-    --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
+    --alloc) COMPREPLY=($(compgen -W 'pool malloc mmap thp' -- "$cur")) ;;
     --backend) COMPREPLY=($(compgen -W 'cpu opencl' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas onednn' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -- "$cur")) ;;

@@ -168,7 +168,7 @@ struct bmc_options {
     /* tuned profile of bmc-tune(1), from which cache policy and its number of allocations T follow,
      * unless it was made with other kernels or threads; NULL: none */
     const char *profile;
-    const char *alloc; /* how cache memory is allocated: malloc, mmap or thp; NULL: malloc */
+    const char *alloc; /* how cache memory is allocated: pool, malloc, mmap or thp; NULL: pool */
     int attend_valid;  /* not 0: attention skips the padding of the cache (--attend valid) */
     int lenient;       /* not 0: unknown members of requests are ignored */
     /* Beam search in bmc_generate(), 0: none. A request occupies so many sequences, and has the best beams as

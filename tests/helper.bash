@@ -152,7 +152,7 @@ prefer_isa() { # ISA FOLDER
     mkdir -p "$2/bmc"
     {
         printf 'bmc_profile 2\ncpu %s\n' "$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)"
-        printf 'cores %s\nthreads 1\nisa ref\npage_size %s\nalloc malloc\n' "$(nproc)" "$(getconf PAGESIZE)"
+        printf 'cores %s\nthreads 1\nisa ref\npage_size %s\nalloc pool\n' "$(nproc)" "$(getconf PAGESIZE)"
         for isa in $(isas); do
             echo "rate $isa $rate $rate $rate"
             [ "$isa" != "$1" ] || rate=10

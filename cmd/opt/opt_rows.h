@@ -31,7 +31,7 @@
 /* Rows shared by several programs; parameters are the parts that differ. */
 #define ROW_CACHE_TYPE(usual) CHOICE("cache-type", "TYPE", kv_type, CHOICES_CACHES, "element type of the KV cache: {} (default " usual ")")
 #define ROW_ATTEND CHOICE("attend", "WHICH", rows, "padded|valid", "KV entries that attention reads: padded (with the padding of the policy) or valid (only those of tokens) (default padded)")
-#define ROW_ALLOC CHOICE("alloc", "HOW", alloc, VM_ALLOCS, "how cache memory is allocated: malloc, mmap (4 KiB pages) or thp (transparent huge pages) (default malloc)")
+#define ROW_ALLOC CHOICE("alloc", "HOW", alloc, VM_ALLOCS, "how cache memory is allocated: pool (blocks share transparent huge pages), malloc, mmap (4 KiB pages) or thp (huge pages for each block) (default pool)")
 #define ROW_CACHE_KLD TEXT("cache-kld", NULL, "X", cache_kld, "choose types of K and V for each layer that together cost at most a mean KL divergence of X, from what bmc-prof cache-types measured on the model; a file of it may follow, as 0.01:FILE")
 #define ROW_ATTN NAMES("attn", "BACKEND", attn, CHOICES_ATTN, "attention backend: {} (default fused)")
 #define ROW_BACKEND CHOICE("backend", "NAME", backend, CHOICES_BACKEND, "what computes forward passes: {}, a GPU or another device with an OpenCL driver (default cpu)")

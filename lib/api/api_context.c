@@ -79,7 +79,7 @@ static int read_options(struct bmc_options *o, struct beam_options *beam,
 
 static int set_alloc(struct session_options *s, const char *name, struct err *err)
 {
-    const size_t index = name ? text_choice(VM_ALLOCS, name) : VM_MALLOC;
+    const size_t index = name ? text_choice(VM_ALLOCS, name) : VM_POOL;
     if (index == SIZE_MAX)
         return text_no_choice("alloc", name, VM_ALLOCS, err);
     s->kv.alloc = (enum vm_alloc)index;

@@ -55,7 +55,7 @@ enum { MEMORY_STORE_ELEMENTS = 4096 }; /* maximum of d where from_type is neithe
 struct backend_memory {
     const char *name;
 
-    /* A block of memory with undefined contents, from a page's beginning on unless `how` is VM_MALLOC; none: out of
+    /* A block of memory with undefined contents, from a page's beginning on with VM_MMAP and VM_THP; none: out of
      * memory. */
     struct device_addr (*alloc)(enum vm_alloc how, size_t bytes);
     void (*free)(enum vm_alloc how, struct device_addr block, size_t bytes);

@@ -52,7 +52,7 @@ static void write_bytes(struct device_addr to, const void *from, size_t bytes)
 static struct device_addr bring(const struct backend_memory *to, struct device_addr from, size_t bytes)
 {
     enum { PART = 1 << 16 };
-    const struct device_addr at = to->alloc(VM_MALLOC, bytes);
+    const struct device_addr at = to->alloc(VM_POOL, bytes);
     const struct backend_memory *other = owner(from);
     char part[PART];
     for (size_t i = 0, n; i < bytes && !addr_is_null(at); i += n) {
@@ -72,7 +72,7 @@ static void cross(const struct backend_memory *to, const struct memory_copy *c)
     own.from = bring(to, c->from, c->bytes);
     if (!addr_is_null(own.from))
         to->copy(&own, 1);
-    to->free(VM_MALLOC, own.from, c->bytes);
+    to->free(VM_POOL, own.from, c->bytes);
 }
 
 static void copy(const struct memory_copy *list, size_t n)
@@ -107,7 +107,7 @@ static bool store(const struct memory_store *list, size_t n)
         const size_t bytes = own.from_stride * (own.rows - 1) + dtype_row_bytes(own.from_type, own.d);
         own.from = bring(to, own.from, bytes);
         fits = (addr_is_null(own.from) || to->store(&own, 1)) && fits;
-        to->free(VM_MALLOC, own.from, bytes);
+        to->free(VM_POOL, own.from, bytes);
     }
     return fits;
 }

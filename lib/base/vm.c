@@ -10,6 +10,7 @@
 #include "base/cgroup.h"
 #include "base/file_head.h"
 #include "base/mem.h"
+#include "base/vm_pool.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
@@ -17,7 +18,7 @@
 
 const char *vm_alloc_name(enum vm_alloc how)
 {
-    static const char *const names[] = {"malloc", "mmap", "thp"};
+    static const char *const names[] = {"pool", "malloc", "mmap", "thp"};
     return names[how];
 }
 
@@ -99,6 +100,7 @@ void vm_trim_heap(void)
     mallopt(M_MMAP_THRESHOLD, VM_MAPPED_BYTES);
     malloc_trim(0);
 #endif
+    pool_trim();
 }
 
 /* Once half of a limit is used, freed blocks return to the system immediately: those that the C library retains
@@ -116,6 +118,25 @@ size_t vm_available(void)
     return group == SIZE_MAX || (system && system < group) ? system : size_max(group, 1);
 }
 
+/* What a block of a pool is: small and large ones are not worth sharing. */
+static enum vm_alloc own_kind(enum vm_alloc how, size_t bytes)
+{
+    return how != VM_POOL || (bytes >= POOL_LEAST && bytes <= POOL_MOST) ? how
+           : bytes < POOL_LEAST                                          ? VM_MALLOC
+                                                                         : VM_THP;
+}
+
+static void *get(enum vm_alloc how, size_t bytes)
+{
+    switch (own_kind(how, bytes)) {
+    case VM_POOL: return pool_get(bytes);
+    case VM_MALLOC: return mem_alloc(1, bytes);
+    case VM_MMAP:
+    case VM_THP: break;
+    }
+    return map_block(how == VM_MMAP ? how : VM_THP, whole_pages(bytes), 0);
+}
+
 void *vm_get(enum vm_alloc how, size_t bytes)
 {
     if (!has_room(bytes))
@@ -125,7 +146,7 @@ void *vm_get(enum vm_alloc how, size_t bytes)
     if (room != SIZE_MAX && size_plus(before, bytes) > room / 2)
         save_memory();
     if (bytes <= room && before <= room - bytes)
-        block = how == VM_MALLOC ? mem_alloc(1, bytes) : map_block(how, whole_pages(bytes), 0);
+        block = get(how, bytes);
     if (!block)
         atomic_fetch_sub(&held, bytes);
     return block;
@@ -133,17 +154,20 @@ void *vm_get(enum vm_alloc how, size_t bytes)
 
 void vm_free(enum vm_alloc how, void *block, size_t bytes)
 {
-    if (block)
-        atomic_fetch_sub(&held, bytes);
-    if (how == VM_MALLOC)
-        free(block);
-    else if (block)
-        munmap(block, whole_pages(bytes));
+    if (!block)
+        return;
+    atomic_fetch_sub(&held, bytes);
+    switch (own_kind(how, bytes)) {
+    case VM_POOL: pool_free(block, bytes); break;
+    case VM_MALLOC: free(block); break;
+    case VM_MMAP:
+    case VM_THP: munmap(block, whole_pages(bytes)); break;
+    }
 }
 
 void *vm_reserve(enum vm_alloc how, size_t bytes)
 {
-    return map_block(how == VM_MALLOC ? VM_MMAP : how, whole_pages(bytes), MAP_NORESERVE);
+    return map_block(how == VM_THP ? how : VM_MMAP, whole_pages(bytes), MAP_NORESERVE);
 }
 
 void vm_release(void *block, size_t bytes)

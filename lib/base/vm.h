@@ -7,11 +7,12 @@ enum { HUGE_PAGE = 2 << 20 }; /* bytes of a transparent huge page */
 
 /* Values of --alloc; VM_ALLOCS names them, in the same order. */
 enum vm_alloc {
+    VM_POOL, /* blocks that share huge pages (vm_pool.h); smaller ones as VM_MALLOC, larger ones as VM_THP */
     VM_MALLOC, /* the C library's allocator, 64-byte aligned */
     VM_MMAP,   /* a mapping per block, without huge pages */
     VM_THP     /* a mapping per block, 2 MiB aligned, with transparent huge pages */
 };
-#define VM_ALLOCS "malloc|mmap|thp"
+#define VM_ALLOCS "pool|malloc|mmap|thp"
 
 const char *vm_alloc_name(enum vm_alloc how);
 
@@ -24,7 +25,7 @@ enum { VM_MAPPED_BYTES = 128 << 10 };
 void vm_trim_heap(void);
 
 /* Allocates a block; NULL: out of memory, which includes the limit of a control group: beyond it, the
- * kernel would end the process. Contents are zero except with VM_MALLOC. */
+ * kernel would end the process. Contents are zero with VM_MMAP and VM_THP. */
 void *vm_get(enum vm_alloc how, size_t bytes);
 void vm_free(enum vm_alloc how, void *block, size_t bytes);
 

@@ -273,7 +273,7 @@ counts_are() { # "T r .." OPTION..
     # those with 16 .. 19 rows: 16 rows are copied, then the 3 written meanwhile; V 20 and 3, the second layer 24 and 3, 28 and 3.
     # (19 + 23 + 27 + 31) / 4 = 25. 3 sequences take turns: at best 4/3 passes for K or V of a layer of each, whose last copies are then in the passes
     # with 17, 18, 19, 21, 22, 23, 25, 26, 27, 29, 30 and 31 rows, 288 / 4 = 72; one sequence after the other would be 3 * 25.
-    for alloc in malloc mmap thp; do counts_are "2 32 2 25 992 3072" -N 64 --kv bmc:r=32 --alloc $alloc; done
+    for alloc in pool malloc mmap thp; do counts_are "2 32 2 25 992 3072" -N 64 --kv bmc:r=32 --alloc $alloc; done
     counts_are "2 32 2 25 992 3072" -N 64 --kv bmc:T=2,grow=ahead -t 2
     count -N 64 -b 3 --kv bmc | awk '{ exit !($3 == 6 && $4 >= 72 && $4 <= 75) }' || fail "$(count -N 64 -b 3 --kv bmc)"
     counts_are "2 32 2 96 2976 9216" -N 64 -b 3 --kv bmc --lockstep
@@ -316,7 +316,7 @@ counts_are() { # "T r .." OPTION..
 @test "bytes depend on layers, heads and type; counts on neither allocator nor threads" {
     ROW=256 counts_are "8 8 8 224 224 2304" -N 64 --kv bmc:T=8 --cache-type bf16
     ROW=256 counts_are "8 8 8 224 224 2304" -N 64 --kv bmc:T=8 --layers 1
-    for alloc in malloc mmap thp; do counts_are "8 8 8 224 224 2304" -N 64 --kv bmc:T=8 --alloc $alloc; done
+    for alloc in pool malloc mmap thp; do counts_are "8 8 8 224 224 2304" -N 64 --kv bmc:T=8 --alloc $alloc; done
     counts_are "8 8 8 224 224 2304" -N 64 --kv bmc:T=8 -t 2
     sed -i 's/kv_heads 2/kv_heads 4/' tiny.shape
     ROW=1024 counts_are "8 8 8 224 224 2304" -N 64 --kv bmc:T=8
@@ -486,7 +486,7 @@ peak_resident_bytes:number device_peak_bytes:number'
     expect_error 2 '-N: ' bmc-prof policies -N 99999999999999999999
     expect_error 2 '-r: needs a whole number from 1 to 64; found "65"' bmc-prof policies -r 65
     expect_error 2 'is none of table' bmc-prof policies --format xml
-    expect_error 2 'is none of malloc' bmc-prof policies --alloc x
+    expect_error 2 'is none of pool' bmc-prof policies --alloc x
     expect_error 2 'is not a list' bmc-prof policies -b 0
     expect_error 2 'is not a list' bmc-prof bench -b 1,0 --megabytes 1
     expect_error 2 'is not a list' bmc-prof policies -b x

@@ -136,6 +136,7 @@ requests() {
         assert_success
     done <<'END'
 bmc f32 malloc 2
+bmc f32 pool 2
 iterative f32 mmap 2
 upfront bf16 malloc 1
 reserve q8 malloc 2

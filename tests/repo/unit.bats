@@ -24,6 +24,7 @@ unit() { # NAME ARGUMENT..
 }
 @test "conversions to and from f16" { unit f16; }
 @test "quantised types: rows and blocks" { unit quant "$FIXTURES/quant_types.txt"; }
+@test "blocks that share huge pages" { unit pool; }
 @test "hashes of large blocks" { unit hash; }
 @test "thread teams" { unit threads; }
 @test "control groups: quotas, memory limits, malformed files" { unit cgroup "$BATS_TEST_TMPDIR/root"; }

@@ -64,7 +64,7 @@ static void free_inputs(struct state_store *store, struct state_seq *s)
     if (addr_is_null(s->inputs))
         return;
     store->resident_bytes -= inputs_bytes(store);
-    store->options.memory->free(VM_MALLOC, s->inputs, inputs_bytes(store));
+    store->options.memory->free(VM_POOL, s->inputs, inputs_bytes(store));
     s->inputs = (struct device_addr){0};
 }
 
@@ -111,7 +111,7 @@ static int alloc_inputs(struct state_store *store, struct state_seq *s, struct e
     if (!addr_is_null(s->inputs))
         return 0;
     if (bytes)
-        s->inputs = store->options.memory->alloc(VM_MALLOC, bytes);
+        s->inputs = store->options.memory->alloc(VM_POOL, bytes);
     if (addr_is_null(s->inputs))
         return err_no_memory(err, "the inputs of %zu draft tokens", store->options.rows);
     store->resident_bytes += bytes;

@@ -74,7 +74,7 @@ struct state_block *state_block_new(struct state_store *store)
         const size_t bytes = block_bytes(store);
         block = mem_zalloc(1, sizeof *block);
         if (block)
-            block->data = store->options.memory->alloc(VM_MALLOC, bytes);
+            block->data = store->options.memory->alloc(VM_POOL, bytes);
         if (block && addr_is_null(block->data)) {
             free(block);
             block = NULL;
@@ -93,7 +93,7 @@ void state_block_free(struct state_store *store, struct state_block *block)
     if (!block)
         return;
     store->resident_bytes -= state_bytes(&store->shape);
-    store->options.memory->free(VM_MALLOC, block->data, block_bytes(store));
+    store->options.memory->free(VM_POOL, block->data, block_bytes(store));
     free(block);
 }
 

@@ -251,7 +251,7 @@ static void run_policy(struct session_options *options, const struct kv_policy *
     draw_policy(policy, options->context, text);
     if (kv_spec_parse(&options->kv, text, &err) < 0)
         die(&err);
-    options->kv.alloc = (enum vm_alloc)pick(VM_MALLOC, VM_THP);
+    options->kv.alloc = (enum vm_alloc)pick(VM_POOL, VM_THP);
     options->kv.lockstep = policy->lockstep && pick(0, 2) == 0;
     options->kv.attend_valid = pick(0, 2) == 0;
     options->batch = batch;

@@ -160,7 +160,7 @@ static void test_fields(void)
 
 /* ---- memory ---- */
 
-static const enum vm_alloc ways[] = {VM_MALLOC, VM_MMAP, VM_THP};
+static const enum vm_alloc ways[] = {VM_POOL, VM_MALLOC, VM_MMAP, VM_THP};
 
 /* True if every byte keeps what is written to it. */
 static bool usable(char *block, size_t bytes)
@@ -234,7 +234,7 @@ static void test_pages(enum vm_alloc how)
         if (!check(block && (uintptr_t)block % align == 0, "%s: %zu bytes at %p", name, sizes[i],
                    (void *)block))
             continue;
-        if (how != VM_MALLOC) {
+        if (how == VM_MMAP || how == VM_THP) {
             bool zero = true;
             for (size_t k = 0; k < sizes[i]; k++)
                 zero = zero && block[k] == 0;

@@ -1,0 +1,18 @@
+/* Blocks from 64 KiB to 32 MiB that share transparent huge pages, where a mapping or the C library's heap has pages of
+ * 4 KiB. Attention reads a cache once per token, after all weights: by then the page tables have left the caches, too,
+ * and in a virtual machine a miss of the TLB takes longer than the transfer of the page. Thread-safe. */
+#pragma once
+
+#include "base/base.h"
+
+enum { POOL_LEAST = 64 << 10, POOL_MOST = 32 << 20 }; /* bytes of a block */
+
+/* A block with undefined contents, from a multiple of 4 KiB on; NULL: out of memory. */
+void *pool_get(size_t bytes);
+
+/* `bytes` is what the block was allocated with. As much memory as the largest freed block had is kept for others, and
+ * what shares a huge page with a block. */
+void pool_free(void *block, size_t bytes);
+
+/* Returns free memory to the system, now and whenever a block is freed later. */
+void pool_trim(void);
