@@ -117,6 +117,26 @@ void dtype_from_key(void *to, enum dtype type, const float *key, size_t n, const
         dtype_from_f32(to, type, key, n);
 }
 
+/* Compiled for several sets of instructions, as storing K and V converts every entry; integer arithmetic has the same bits
+ * in all of them. */
+#ifdef __x86_64__
+#define FOR_EACH_ISA __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
+#define FOR_EACH_ISA
+#endif
+
+FOR_EACH_ISA static void to_bf16(bf16 *to, const float *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = bf16_from_f32(from[i]);
+}
+
+FOR_EACH_ISA static void to_f16(f16 *to, const float *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = f16_from_f32(from[i]);
+}
+
 void dtype_from_f32(void *to, enum dtype type, const float *from, size_t n)
 {
     if (kv_type_rotated(type)) {
@@ -125,14 +145,8 @@ void dtype_from_f32(void *to, enum dtype type, const float *from, size_t n)
     }
     switch (type) {
     case DTYPE_F32: memcpy(to, from, n * sizeof *from); break;
-    case DTYPE_BF16:
-        for (size_t i = 0; i < n; i++)
-            ((bf16 *)to)[i] = bf16_from_f32(from[i]);
-        break;
-    case DTYPE_F16:
-        for (size_t i = 0; i < n; i++)
-            ((f16 *)to)[i] = f16_from_f32(from[i]);
-        break;
+    case DTYPE_BF16: to_bf16(to, from, n); break;
+    case DTYPE_F16: to_f16(to, from, n); break;
     case DTYPE_QUANTIZED:
         if (!quant_rows_quantize(to, type, from, n))
             quantize_nearest(to, type, from, n);

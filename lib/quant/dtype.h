@@ -153,21 +153,18 @@ static inline float f16_to_f32(f16 x)
  * NaN. */
 static inline f16 f16_from_f32(float f)
 {
-    uint32_t bits, rounded;
+    uint32_t bits, tiny;
     memcpy(&bits, &f, sizeof bits);
-    const f16 sign = (f16)(bits >> 16 & 0x8000);
+    const uint32_t sign = bits >> 16 & 0x8000;
     bits &= 0x7fffffff;
-    if (bits > 0x7f800000)
-        return sign | 0x7e00;
-    if (bits >= 0x47800000) /* 2^16 */
-        return sign | 0x7c00;
-    if (bits >= 0x38800000) /* 2^-14 */
-        return sign | (f16)((bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13);
     float counted; /* adding 0.5 rounds to multiples of 2^-24 */
     memcpy(&counted, &bits, sizeof counted);
     counted += 0.5f;
-    memcpy(&rounded, &counted, sizeof rounded);
-    return sign | (f16)(rounded - 0x3f000000);
+    memcpy(&tiny, &counted, sizeof tiny);
+    const uint32_t normal = (bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13;
+    uint32_t rest = bits < 0x38800000 ? tiny - 0x3f000000 : normal; /* 2^-14 */
+    rest = bits < 0x47800000 ? rest : 0x7c00;                       /* 2^16 */
+    return (f16)(sign | (bits > 0x7f800000 ? 0x7e00 : rest));
 }
 
 /* Returns element i of the array `from` as f32, for unquantised types. Inlined, as kernels pass a

@@ -9,7 +9,8 @@
  *
  * Prints medians, and last the share of the read rate, counting each distinct KV entry once,
  * whatever the policy. With a second policy and SWAPS, the two caches are measured alternately,
- * and the median ratio of their times follows. BMC_ISA selects a kernel set. */
+ * and the median ratio of their times follows. BMC_ISA selects a kernel set, ALLOC
+ * how the cache is allocated, in the words of --alloc. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "quant/cache_types.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text_util.h"
 #include "cpu/cpu_memory.h"
 #include "base/threads.h"
 #include "bench.h"
@@ -112,8 +114,12 @@ static void fill_cache(struct cache *c, const struct kv_shape *shape, const stru
                  queries = beams->batch * beams->width;
     float *values = mem_zalloc(beams->prompt * row, sizeof *values);
     const int parsed = kv_spec_parse(&spec, c->policy, &err);
+    const char *alloc = getenv("ALLOC");
+    const size_t how = text_choice(VM_ALLOCS, alloc ? alloc : "pool");
     spec.memory = &cpu_memory;
-    if (!values || beams->width > 64 || parsed < 0 || kv_open(&c->kv, &spec, shape, queries, &err) < 0)
+    spec.alloc = (enum vm_alloc)how;
+    if (how == SIZE_MAX || !values || beams->width > 64 || parsed < 0 ||
+        kv_open(&c->kv, &spec, shape, queries, &err) < 0)
         die(&err);
     for (size_t i = 0; i < beams->prompt * row; i++)
         values[i] = (float)(i % 977) / 977 - .5f;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fused attention of one query token per sequence at context depth 2048, B = 8, with a cache of
 # more than 256 MB unless it is quantised: bytes of K and V (scales included) per second, as a
-# share of the memory read rate. KV_TYPE: one or more cache types.
+# share of the memory read rate. KV_TYPE: one or more cache types; ALLOC: as --alloc (pool).
 set -eu
 . "$(dirname "$0")/lib.sh"
 

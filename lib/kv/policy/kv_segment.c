@@ -182,6 +182,14 @@ static void chain_advance(struct kv *kv, size_t seq, size_t rows)
     s->ahead_heads += heads;
 }
 
+/* Huge pages take memory for rows that do not exist yet, so they are for segments that begin nearly full, as those of shared
+ * prompts do, unless they are asked for. */
+static enum vm_alloc pages_of(const struct kv *kv, const struct kv_segment *s, size_t cap)
+{
+    const bool full = cap >= s->first && cap - s->first >= s->stored / 8 * 7;
+    return kv->spec.alloc == VM_POOL && full ? VM_THP : kv->spec.alloc;
+}
+
 /* Opens a segment for positions from `first` on, with memory for those before `cap`, or NULL. */
 static struct kv_segment *segment_open(struct kv *kv, size_t first, size_t cap, struct err *err)
 {
@@ -192,7 +200,7 @@ static struct kv_segment *segment_open(struct kv *kv, size_t first, size_t cap, 
     }
     *s = (struct kv_segment){.first = first, .committed = first, .refs = 1};
     s->stored = round_up(kv->setup.shape.max_rows, TILE_ROWS) - first;
-    s->rows = kv->memory->reserve(kv->spec.alloc, segment_bytes(kv, s));
+    s->rows = kv->memory->reserve(pages_of(kv, s, cap), segment_bytes(kv, s));
     if (segment_commit(kv, s, cap, err) == 0)
         return s;
     segment_unref(kv, s);
