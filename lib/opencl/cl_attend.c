@@ -26,10 +26,12 @@ static size_t most_dim(const struct cl_pass *pass)
 static int open_types(struct cl_pass *pass, const struct kv_sizes *sizes, struct err *err)
 {
     const int k = cl_type_of(sizes->type[KV_K]), v = cl_type_of(sizes->type[KV_V]);
-    char options[128];
+    const bool turned = v == CL_Q8_TURN;
+    char options[128], merging[128];
     snprintf(options, sizeof options, "-DK_TYPE=%d -DV_TYPE=%d -DMOST_DIM=%zu", k, v, most_dim(pass));
+    snprintf(merging, sizeof merging, "-DTURNED=%d -DMOST_DIM=%zu", turned, most_dim(pass));
     return cl_kernel_open(&pass->attend[k][v], "attend.cl", "attend_block", options, err) < 0 ||
-                   cl_kernel_open(&pass->merge[v], "attend.cl", "merge_blocks", options, err) < 0
+                   cl_kernel_open(&pass->merge[turned], "merge.cl", "merge_blocks", merging, err) < 0
                ? -1
                : 0;
 }
@@ -214,7 +216,7 @@ static void launch(const struct cl_pass *pass, const struct kv_sizes *sizes,
         args.row = pass->tile[at].first;
         cl_launch(pass->attend[k][v], &args, sizeof args, (size_t[]){args.blocks, groups, end - at},
                   (size_t[]){CL_ATTEND_BLOCK, 1, 1});
-        cl_launch(pass->merge[v], &args, sizeof args, (size_t[]){1, args.heads, rows},
+        cl_launch(pass->merge[v == CL_Q8_TURN], &args, sizeof args, (size_t[]){1, args.heads, rows},
                   (size_t[]){CL_LANES, 1, 1});
     }
 }

@@ -30,15 +30,12 @@ int cl_weights_refuse(enum dtype type, struct err *err)
                : 0;
 }
 
-int cl_weights_open(struct cl_pass *pass, enum dtype type, struct err *err)
+/* The type's properties as macros (weights.cl). */
+static void list_options(char *options, size_t size, enum dtype type)
 {
-    struct cl_weights *w = &pass->weights[type];
     const struct quant_types *q = &quant_types[type];
     const struct scale_array *s = q->scales;
-    char options[512];
-    if (w->one)
-        return 0;
-    snprintf(options, sizeof options,
+    snprintf(options, size,
              "-DELEMENT=%zu -DBF16=%d -DBITS=%u -DZERO=%u -DCODEBOOK=%d -DMAIN=%u -DMIN=%u -DD=%u "
              "-DDMIN=%u -DEVERY_MAIN=%u -DEVERY_MIN=%u -DEVERY_D=%u -DEVERY_DMIN=%u -DOFFSET=%d "
              "-DPOWER=%d -DPAIRED=%d -DE4M3=%d -DZEROS=%d -DSIGNED=%d -DSLICES=%zu",
@@ -46,13 +43,28 @@ int cl_weights_open(struct cl_pass *pass, enum dtype type, struct err *err)
              s[1].bytes, s[2].bytes, s[3].bytes, s[0].every, s[1].every, s[2].every, s[3].every,
              q->offset, q->power, q->paired, q->e4m3, q->zeros, q->zero_point != 0, slices());
     if (q->codebook)
-        add_codebook(options, sizeof options, q->codebook);
+        add_codebook(options, size, q->codebook);
+}
+
+int cl_weights_open(struct cl_pass *pass, enum dtype type, struct err *err)
+{
+    struct cl_weights *w = &pass->weights[type];
+    char options[512];
+    if (w->one)
+        return 0;
+    list_options(options, sizeof options, type);
     return cl_kernel_open(&w->one, "linear.cl", "product_one", options, err) < 0 ||
                    cl_kernel_open(&w->few, "linear.cl", "product_few", options, err) < 0 ||
-                   cl_kernel_open(&w->block, "linear.cl", "product_block", options, err) < 0 ||
-                   cl_kernel_open(&w->fetch, "linear.cl", "fetch_rows", options, err) < 0
+                   cl_kernel_open(&w->block, "linear.cl", "product_block", options, err) < 0
                ? -1
                : 0;
+}
+
+int cl_table_open(struct cl_pass *pass, enum dtype type, struct err *err)
+{
+    char options[512];
+    list_options(options, sizeof options, type);
+    return cl_kernel_open(&pass->weights[type].fetch, "tables.cl", "fetch_rows", options, err);
 }
 
 static struct cl_matrix matrix_of(const struct op_matrix *m)
@@ -134,10 +146,14 @@ int cl_run_linear(struct cl_pass *pass, const struct op *op, const struct op_ste
 
 /* ---- embeddings ---- */
 
+/* Ids beyond a table have its first row. */
 static uint32_t table_row(const struct op_fetch *f, const struct op_step *step, size_t row)
 {
     switch (f->row) {
-    case ROW_TOKEN: return step->token[row] & ~TOKEN_SECOND;
+    case ROW_TOKEN: {
+        const uint32_t id = step->token[row] & ~TOKEN_SECOND;
+        return id < f->table.out ? id : 0;
+    }
     case ROW_SEGMENT: return (step->token[row] & TOKEN_SECOND) != 0;
     case ROW_POSITION: break;
     }

@@ -22,8 +22,9 @@ struct cl_pass {
     size_t n_shapes, max_rows;
     struct cl_weights weights[DTYPE_COUNT];
     struct cl_kernel *norm, *rope, *copy, *add, *map, *gate, *mix, *shared, *route;
-    struct cl_kernel *attend[CL_Q8_TURN + 1][CL_Q8_TURN + 1], *merge[CL_Q8_TURN + 1]; /* by types */
-    cl_address gates, scores, partial; /* of gates, routing and attention */
+    struct cl_kernel *attend[CL_Q8_TURN + 1][CL_Q8_TURN + 1]; /* by types */
+    struct cl_kernel *merge[2];                               /* [1]: of rotated values */
+    cl_address gates, scores, partial;                        /* of gates, routing and attention */
     size_t gate_width, partial_bytes;
     struct cl_staged token, position, cosine[2], sine[2], temperature;
     struct cl_mask *mask; /* of the rows of an operation, for each KV head */
@@ -43,8 +44,9 @@ enum { CL_MOST_DIM = 512 }; /* most elements of a head */
 /* Fails for types of weights that there are no kernels for. */
 int cl_weights_refuse(enum dtype type, struct err *err) MUST_USE;
 
-/* Compiles the kernels of weights of a type. */
+/* Compiles the kernels of products with weights of a type, and that of tables. */
 int cl_weights_open(struct cl_pass *pass, enum dtype type, struct err *err) MUST_USE;
+int cl_table_open(struct cl_pass *pass, enum dtype type, struct err *err) MUST_USE;
 
 typedef int cl_run(struct cl_pass *pass, const struct op *op, const struct op_step *step,
                    struct row_range rows, struct err *err);

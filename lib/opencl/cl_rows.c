@@ -94,6 +94,7 @@ static void map(struct cl_pass *pass, const struct op *op, const struct op_step 
     if (op->kind == OP_SCALE) {
         a->a = o->by.device_address;
         a->factor = o->factor;
+        a->step = o->columns;
         if (!a->a && o->temperature)
             a->b = cl_staged(&pass->temperature, step->temperature, step->rows * sizeof(float)) +
                    rows.first * sizeof(float);

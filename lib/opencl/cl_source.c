@@ -19,12 +19,13 @@ static const char *text_of(const char *name)
 
 char *cl_source(const char *file)
 {
-    const char *const part[] = {text_of("cl_args.h"), text_of("common.cl"), text_of(file)};
+    const char *const part[] = {text_of("cl_args.h"), text_of("common.cl"), text_of("weights.cl"),
+                                text_of(file)};
     size_t bytes = 1;
     for (size_t i = 0; i < ARRAY_LEN(part); i++)
         bytes += strlen(part[i]);
     char *text = mem_alloc(bytes, 1);
     if (text)
-        snprintf(text, bytes, "%s%s%s", part[0], part[1], part[2]);
+        snprintf(text, bytes, "%s%s%s%s", part[0], part[1], part[2], part[3]);
     return text;
 }

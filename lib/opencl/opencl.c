@@ -43,6 +43,7 @@ static const char *lacking(const struct op *op)
     case OP_GATHER: return "tensor parallelism";
     case OP_KEEP_KV: return "pipeline parallelism";
     case OP_ROUTE: return op->route.kind > ROUTER_TOPK_SIGMOID ? "the router sparsemixer" : NULL;
+    case OP_ATTEND: return op->attend.most ? "sparse attention" : NULL;
     case OP_EXPERTS:
     case OP_TAP: return NULL;
     default: return run_of[op->kind] ? NULL : "an operation of this model";
@@ -154,7 +155,7 @@ static int open_weights(struct cl_pass *pass, const struct backend_options *o, s
     for (const struct op *op = o->op; op < o->op + o->n_ops; op++) {
         int rc = 0;
         if (op->kind == OP_FETCH || op->kind == OP_FETCH_ADD)
-            rc = open_matrix(pass, &op->fetch.table, err);
+            rc = cl_table_open(pass, op->fetch.table.dtype, err);
         for (size_t i = 0; op->kind == OP_LINEAR && i < op->linear.n && rc == 0; i++)
             rc = open_product(pass, &op->linear.product[i], err);
         if (op->kind == OP_EXPERTS)

@@ -57,14 +57,14 @@ kernel void add_rows(const struct cl_row_args a)
         ROW(a.out, a.out_stride, row)[j] += ROW(a.in, a.in_stride, row)[j];
 }
 
-/* mode 0: x * factor, or the number at `a`, or b[row]; 1: clipped to +-factor; 2: factor * tanh(x / factor). */
+/* mode 0: x * factor, or a[step * column], or b[row]; 1: clipped to +-factor; 2: factor * tanh(x / factor). */
 kernel void map_rows(const struct cl_row_args a)
 {
     const uint row = get_group_id(1), j = get_global_id(0);
     if (j >= a.width)
         return;
     global float *x = ROW(a.out, a.out_stride, row) + j;
-    const float by = a.a ? *AT(float, a.a) : a.b ? AT(float, a.b)[row] : a.factor;
+    const float by = a.a ? AT(float, a.a)[a.step * j] : a.b ? AT(float, a.b)[row] : a.factor;
     *x = a.mode == 1 ? clamp(*x, -by, by) : a.mode == 2 ? by * tanh(*x / by) : *x * by;
 }
 

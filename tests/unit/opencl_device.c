@@ -88,8 +88,8 @@ static struct session *open_long(const struct model *model, const struct backend
     return session;
 }
 
-/* The hash of logits behind LONG tokens, and the bytes of the device that the cache took for them. */
-static struct hash run_long(struct session *session, size_t *bytes)
+/* The logits behind LONG tokens, which the caller frees, and the bytes of the device that the cache took for them. */
+static float *run_long(struct session *session, size_t *bytes)
 {
     struct err err;
     const size_t before = cl_most_bytes(true), vocab = session_vocab(session);
@@ -106,9 +106,22 @@ static struct hash run_long(struct session *session, size_t *bytes)
     *bytes = cl_most_bytes(false) - before;
     if (session_logits(session, &row, 1, logits, &err) < 0)
         fail_with(&err);
-    const struct hash hash = hash_of(logits, vocab * sizeof *logits);
-    free(logits);
-    return hash;
+    return logits;
+}
+
+/* Logits of LONG tokens, whose attention has several blocks, are near those of the CPU. Returns those of the device. */
+static float *check_long(const struct model *model, struct session *session, size_t *bytes)
+{
+    size_t none;
+    struct session *host = open_long(model, NULL, "bmc");
+    float *want = run_long(host, &none), *got = run_long(session, bytes), worst = 0;
+    for (size_t i = 0; i < session_vocab(session); i++)
+        worst = fmaxf(worst, fabsf(want[i] - got[i]));
+    check(worst < 1e-4f, "%s: logits of %d tokens differ by %g from the CPU's", model->name, LONG,
+          (double)worst);
+    session_close(host);
+    free(want);
+    return got;
 }
 
 /* Offloaded heads: the least ram= bounds the device's memory, but for the largest block once more while it grows and what
@@ -119,22 +132,27 @@ static void check_offload(const struct model *model, const struct backend *devic
     struct session *session = open_long(model, device, "headwise");
     const size_t ram = offload_floor(session_kv(session), LONG, 64);
     size_t whole, bytes;
-    const struct hash want = run_long(session, &whole);
+    float *want = check_long(model, session, &whole), *got = NULL;
     const bool all_fit = kv_stats(session_kv(session)).resident_bytes <= ram;
     session_close(session);
-    if (all_fit) /* few heads: the entries behind those that the host has take as much */
+    if (all_fit) { /* few heads: the entries behind those that the host has take as much */
+        free(want);
         return;
+    }
     char policy[64];
     snprintf(policy, sizeof policy, "headwise:ram=%zu", ram);
     session = open_long(model, device, policy);
-    const struct hash got = run_long(session, &bytes);
+    got = run_long(session, &bytes);
     const size_t block =
         LONG * kv_sizes_row_bytes(&kv_setup(session_kv(session))->shape.sizes[0], KV_K);
-    check(kv_offload(session_kv(session)).heads_at_once > 0 && memcmp(&want, &got, sizeof got) == 0,
+    check(kv_offload(session_kv(session)).heads_at_once > 0 &&
+              memcmp(want, got, session_vocab(session) * sizeof *got) == 0,
           "%s: other logits with offloaded heads", model->name);
     check(bytes <= ram + block + LISTS && bytes < whole, "%zu bytes on the device, ram=%zu, %zu in all",
           bytes, ram, whole);
     session_close(session);
+    free(want);
+    free(got);
 }
 
 /* Rows of a packed matrix of random bytes, as a table of embeddings. */
@@ -157,10 +175,10 @@ static void check_type(enum dtype type)
                           .width = IN,
                           .fetch = {.table = {type, LAYOUT_PACKED, OUT, IN, IN, at}, .row = ROW_TOKEN}};
     for (uint32_t i = 0; i < OUT; i++) {
-        token[i] = OUT - 1 - i;
-        mat_fetch_row(want + i * IN, &mat, token[i]);
+        token[i] = i < OUT - 1 ? OUT - 1 - i : OUT + 1; /* beyond the table: row 0 */
+        mat_fetch_row(want + i * IN, &mat, OUT - 1 - i);
     }
-    if (cl_weights_open(&pass, type, &err) < 0 ||
+    if (cl_table_open(&pass, type, &err) < 0 ||
         cl_run_fetch(&pass, &op, &(struct op_step){.buffer = &to, .rows = OUT, .token = token},
                      (struct row_range){0, OUT}, &err) < 0 ||
         cl_failed(&err) < 0)
@@ -328,6 +346,64 @@ static void check_memory(void)
     }
 }
 
+/* Factors of all elements, of each column, and of each row. */
+static void check_scale(void)
+{
+    enum { ROWS = 2, WIDTH = 3 };
+    static struct cl_pass pass;
+    static const float by[WIDTH] = {2, -1, 0.5f}, temperature[ROWS] = {3, 4},
+                       x[ROWS * WIDTH] = {1, 2, 4, 8, 16, 32};
+    struct err err;
+    const struct device_addr factors = cl_memory.adopt(by, sizeof by),
+                             to = cl_memory.alloc(VM_MALLOC, sizeof x);
+    const struct {
+        struct op_scale scale;
+        float want[ROWS * WIDTH];
+    } run[] = {{{.factor = 2}, {2, 4, 8, 16, 32, 64}},
+               {{.by = factors}, {2, 4, 8, 16, 32, 64}},
+               {{.by = factors, .columns = true}, {2, -2, 2, 16, -16, 16}},
+               {{.temperature = true}, {3, 6, 12, 32, 64, 128}}};
+    if (cl_kernel_open(&pass.map, "rows.cl", "map_rows", "", &err) < 0)
+        fail_with(&err);
+    for (size_t i = 0; i < ARRAY_LEN(run); i++) {
+        const struct op op = {
+            .kind = OP_SCALE, .out = {0, 0, WIDTH}, .width = WIDTH, .scale = run[i].scale};
+        const struct op_step step = {.buffer = &to, .rows = ROWS, .temperature = temperature};
+        float got[ROWS * WIDTH];
+        cl_memory.write(to, x, sizeof x);
+        if (cl_run_rows(&pass, &op, &step, (struct row_range){0, ROWS}, &err) < 0)
+            fail_with(&err);
+        cl_memory.read(got, to, sizeof got);
+        check(memcmp(got, run[i].want, sizeof got) == 0, "factors %zu: %g, %g .. %g", i, (double)got[0],
+              (double)got[1], (double)got[5]);
+    }
+    cl_memory.free(VM_MALLOC, to, sizeof x);
+    cl_memory.disown(factors, sizeof by);
+}
+
+/* Operations that other ones come with are refused alone, too. */
+static void check_refusals(const struct backend *device)
+{
+    static const struct kv_shape shape;
+    static const struct op op[] = {{.kind = OP_HEADS},
+                                   {.kind = OP_BLEND},
+                                   {.kind = OP_MATCH},
+                                   {.kind = OP_SPARSIFY},
+                                   {.kind = OP_CHOOSE},
+                                   {.kind = OP_RECUR},
+                                   {.kind = OP_RECUR_END},
+                                   {.kind = OP_GATHER},
+                                   {.kind = OP_ATTEND, .attend.most = 1},
+                                   {.kind = OP_KEEP_KV},
+                                   {.kind = OP_ROUTE, .route.kind = ROUTER_SPARSEMIXER}};
+    struct err err;
+    for (size_t i = 0; i < ARRAY_LEN(op); i++) {
+        (void)!err_set(&err, "nothing");
+        check(device->refuse(&op[i], &shape, &err) < 0 && strstr(err.text, "backend opencl lacks "),
+              "operation %d: %s", (int)op[i].kind, err.text);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct err err;
@@ -358,6 +434,8 @@ int main(int argc, char **argv)
         return check_all_products(argv + 2, argc - 2);
     check_programs(argv[1]);
     check_memory();
+    check_scale();
+    check_refusals(device);
     if (cache_types_parse(&types, argv[2], &scales, &err) < 0)
         fail_with(&err);
     for (int i = 3; i < argc; i++) {
