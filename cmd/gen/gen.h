@@ -255,6 +255,9 @@ void gen_end_lines(struct lines_run *run, int rc);
 int gen_put(const struct buf *text, struct err *err) MUST_USE;
 int gen_put_line(const struct buf *text, struct err *err) MUST_USE;
 
+/* Sets why a request ended, which is a failure of the program, not of an option's value. Returns -1. */
+int gen_request_failure(const struct gen_result *result, struct err *err) MUST_USE;
+
 /* A token's text as a JSON string. In tables it is quoted once more, to show white space. */
 json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err);
 

@@ -106,6 +106,14 @@ int gen_put_line(const struct buf *text, struct err *err)
     return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
 }
 
+int gen_request_failure(const struct gen_result *result, struct err *err)
+{
+    *err = *result->error;
+    if (err->code == ERR_INVALID)
+        err->code = ERR_FAILED;
+    return -1;
+}
+
 bool gen_is_silent(const struct gen *gen)
 {
     return gen->options->quiet || (gen->ranks && gen->ranks->rank > 0);

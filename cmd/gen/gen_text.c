@@ -193,12 +193,8 @@ static int text_done(void *arg, const struct gen_result *result, struct err *err
 {
     struct text_job *job = arg;
     AUTO(buf_release) struct buf rest = {0};
-    if (result->finish == FINISHED_ERROR && !cli_interrupted) {
-        *err = *result->error;
-        if (err->code == ERR_INVALID) /* a request, not the value of an option */
-            err->code = ERR_FAILED;
-        return -1;
-    }
+    if (result->finish == FINISHED_ERROR && !cli_interrupted)
+        return gen_request_failure(result, err);
     if (gen_answer_end(&job->answer, result, &rest, err) < 0 ||
         cli_put(buf_text(&rest), rest.len, err) < 0)
         return -1;

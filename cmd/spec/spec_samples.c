@@ -73,7 +73,7 @@ static int sample_done(void *arg, const struct gen_result *result, struct err *e
     int rc = 0;
     if (result->finish == FINISHED_ERROR) {
         if (!job->over)
-            return *err = *result->error, -1;
+            return gen_request_failure(result, err);
         job->unfinished++;
         return 0;
     }

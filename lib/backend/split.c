@@ -79,14 +79,13 @@ static void copy(const struct memory_copy *list, size_t n)
 {
     for (size_t i = 0, end; i < n; i = end) {
         const struct backend_memory *to = owner(list[i].to);
-        const bool crosses = list[i].bytes && owner(list[i].from) != to;
-        for (end = i + 1; !crosses && end < n && owner(list[end].to) == to &&
-                          (!list[end].bytes || owner(list[end].from) == to);)
+        for (end = i;
+             end < n && owner(list[end].to) == to && (!list[end].bytes || owner(list[end].from) == to);)
             end++;
-        if (crosses)
-            cross(to, &list[i]);
-        else
+        if (end > i)
             to->copy(list + i, end - i);
+        else
+            cross(to, &list[end++]);
     }
 }
 
@@ -95,15 +94,14 @@ static bool store(const struct memory_store *list, size_t n)
     bool fits = true;
     for (size_t i = 0, end; i < n; i = end) {
         const struct backend_memory *to = owner(list[i].to);
-        const bool crosses = list[i].rows && owner(list[i].from) != to;
-        for (end = i + 1; !crosses && end < n && owner(list[end].to) == to &&
-                          (!list[end].rows || owner(list[end].from) == to);)
+        for (end = i;
+             end < n && owner(list[end].to) == to && (!list[end].rows || owner(list[end].from) == to);)
             end++;
-        if (!crosses) {
+        if (end > i) {
             fits = to->store(list + i, end - i) && fits;
             continue;
         }
-        struct memory_store own = list[i];
+        struct memory_store own = list[end++];
         const size_t bytes = own.from_stride * (own.rows - 1) + dtype_row_bytes(own.from_type, own.d);
         own.from = bring(to, own.from, bytes);
         fits = (addr_is_null(own.from) || to->store(&own, 1)) && fits;

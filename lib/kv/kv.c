@@ -384,8 +384,10 @@ int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
                        rows, kv->setup.step_rows);
     const bool inside = s->attached && s->n + rows <= s->stored;
     if ((!inside && kv->policy->ensure(kv, seq, rows, err) < 0) ||
-        (s->attached && clean_attached(kv, seq, s->n + rows, err) < 0))
+        (s->attached && clean_attached(kv, seq, s->n + rows, err) < 0)) {
+        (void)memory_failed(kv->memory, err); /* a lost device is why, rather than a lack of memory */
         return -1;
+    }
     const int rc = state_begin(kv->state, seq, kv_position(kv, seq), rows, err);
     count_state(kv);
     if (rc < 0)

@@ -444,6 +444,7 @@ ways() { # KV
     expect_error 2 'budget.*above 0' bmc-spec "${args[@]}" --budget 0s
     expect_error 2 'budget.*2.5s' bmc-spec "${args[@]}" --budget soon
     expect_error 2 'samples' bmc-spec "${args[@]}" --temp 0
+    expect_error 1 'id 4000000 is outside' bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" --prompt-ids 4000000 --samples 2 -n 1
 }
 
 @test "draft models with another vocabulary: text between both, the output of plain decoding" {
