@@ -11,7 +11,7 @@ enum err_code {
     ERR_NO_MEMORY,
     ERR_FULL,        /* the tokens do not fit in the context */
     ERR_INTERRUPTED, /* the user ended the run */
-    ERR_BUSY,        /* an object of the public library is in use */
+    ERR_BUSY,        /* an object of the public library is in use, or a request had no time left */
 };
 
 struct err {

@@ -10,6 +10,7 @@
 #include "base/cgroup.h"
 #include "base/file_head.h"
 #include "base/mem.h"
+#include "base/vm_map.h"
 #include "base/vm_pool.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -20,47 +21,6 @@ const char *vm_alloc_name(enum vm_alloc how)
 {
     static const char *const names[] = {"pool", "malloc", "mmap", "thp"};
     return names[how];
-}
-
-/* Maps `bytes` of anonymous memory at a multiple of `align`: maps more and unmaps the excess. */
-static void *map_aligned(size_t bytes, size_t align, int flags)
-{
-    size_t all;
-    if (!size_add(bytes, align, &all))
-        return NULL;
-    char *block = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
-    if (block == MAP_FAILED)
-        return NULL;
-    const size_t before = (align - (uintptr_t)block % align) % align;
-    if (before)
-        munmap(block, before);
-    if (align > before)
-        munmap(block + before + bytes, align - before);
-    return block + before;
-}
-
-/* Rounds a size up to whole pages; returns 0 if it is too large for the address space. */
-static size_t whole_pages(size_t bytes)
-{
-    return bytes > SIZE_MAX / 2 ? 0 : round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
-}
-
-static void *map_block(enum vm_alloc how, size_t bytes, int flags)
-{
-    if (!bytes)
-        return NULL;
-    if (how != VM_THP) {
-        void *block =
-            mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
-        if (block == MAP_FAILED)
-            return NULL;
-        madvise(block, bytes, MADV_NOHUGEPAGE); /* fails harmlessly on kernels without huge pages */
-        return block;
-    }
-    void *block = map_aligned(bytes, HUGE_PAGE, flags);
-    if (block)
-        madvise(block, bytes, MADV_HUGEPAGE);
-    return block;
 }
 
 /* ---- memory limits ---- */
@@ -100,7 +60,7 @@ void vm_trim_heap(void)
     mallopt(M_MMAP_THRESHOLD, VM_MAPPED_BYTES);
     malloc_trim(0);
 #endif
-    pool_trim();
+    pool_trim(false);
 }
 
 /* Once half of a limit is used, freed blocks return to the system immediately: those that the C library retains
@@ -108,8 +68,10 @@ void vm_trim_heap(void)
 static void save_memory(void)
 {
     static atomic_flag done = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&done))
+    if (!atomic_flag_test_and_set(&done)) {
         vm_trim_heap();
+        pool_trim(true);
+    }
 }
 
 size_t vm_available(void)
@@ -134,7 +96,7 @@ static void *get(enum vm_alloc how, size_t bytes)
     case VM_MMAP:
     case VM_THP: break;
     }
-    return map_block(how == VM_MMAP ? how : VM_THP, whole_pages(bytes), 0);
+    return vm_map(how == VM_MMAP ? how : VM_THP, vm_pages(bytes), 0);
 }
 
 void *vm_get(enum vm_alloc how, size_t bytes)
@@ -161,19 +123,8 @@ void vm_free(enum vm_alloc how, void *block, size_t bytes)
     case VM_POOL: pool_free(block, bytes); break;
     case VM_MALLOC: free(block); break;
     case VM_MMAP:
-    case VM_THP: munmap(block, whole_pages(bytes)); break;
+    case VM_THP: munmap(block, vm_pages(bytes)); break;
     }
-}
-
-void *vm_reserve(enum vm_alloc how, size_t bytes)
-{
-    return map_block(how == VM_THP ? how : VM_MMAP, whole_pages(bytes), MAP_NORESERVE);
-}
-
-void vm_release(void *block, size_t bytes)
-{
-    if (block)
-        munmap(block, whole_pages(bytes));
 }
 
 bool vm_commit(void *from, size_t bytes)
@@ -192,22 +143,4 @@ bool vm_commit(void *from, size_t bytes)
         *byte = *byte;
     }
     return true;
-}
-
-void vm_forbid(void *from, size_t bytes)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t first = round_up((uintptr_t)from, page),
-                    end = ((uintptr_t)from + bytes) / page * page;
-    if (first < end)
-        (void)mmap((void *)first, end - first, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-}
-
-void vm_drop(void *from, size_t bytes)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (page - (uintptr_t)from % page) % page;
-    const size_t whole = bytes > before ? (bytes - before) / page * page : 0;
-    if (whole)
-        madvise((char *)from + before, whole, MADV_DONTNEED);
 }

@@ -10,35 +10,34 @@
 
 enum { REGION_BYTES = 64 << 20, GRAIN = 4096 };
 
-struct span {
-    size_t at, bytes;
+struct free_span {
+    size_t at, bytes, kept; /* kept: about the bytes that have memory */
 };
 
 struct region {
     struct region *next;
     char *base;
-    size_t bytes, blocks; /* blocks that are not freed */
-    struct span *free;    /* [n], room for blocks + 1: freeing allocates nothing */
+    size_t bytes, blocks;   /* blocks that are not freed */
+    struct free_span *free; /* [n], room for blocks + 1: freeing allocates nothing */
     size_t n, room;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct region *regions;
-static bool saving; /* all freed pages return to the system at once */
-static size_t kept,
-    largest; /* about the bytes that freed blocks have kept, and of the largest one of them */
+static bool saving;          /* all freed pages return to the system at once */
+static size_t kept, largest; /* bytes that free spans have kept, and of the largest freed block */
 
 static struct region *region_open(size_t bytes)
 {
     struct region *r = mem_zalloc(1, sizeof *r);
-    struct span *spans = mem_alloc(2, sizeof *spans);
+    struct free_span *spans = mem_alloc(2, sizeof *spans);
     char *base = r && spans ? vm_reserve(VM_THP, bytes) : NULL;
     if (!base) {
         free(r);
         free(spans);
         return NULL;
     }
-    spans[0] = (struct span){0, bytes};
+    spans[0] = (struct free_span){0, bytes, 0};
     *r = (struct region){regions, base, bytes, 0, spans, 1, 2};
     return regions = r;
 }
@@ -49,6 +48,7 @@ static void region_close(struct region *r)
     while (*link != r)
         link = &(*link)->next;
     *link = r->next;
+    kept -= r->free[0].kept;
     vm_release(r->base, r->bytes);
     free(r->free);
     free(r);
@@ -59,7 +59,7 @@ static bool reserve_spans(struct region *r)
 {
     if (r->blocks + 2 <= r->room)
         return true;
-    struct span *more = mem_alloc(2 * r->room, sizeof *more);
+    struct free_span *more = mem_alloc(2 * r->room, sizeof *more);
     if (!more)
         return false;
     memcpy(more, r->free, r->n * sizeof *more);
@@ -69,6 +69,14 @@ static bool reserve_spans(struct region *r)
     return true;
 }
 
+/* Bytes of a free span are used or dropped. */
+static void forget(struct free_span *span, size_t bytes)
+{
+    const size_t less = size_min(span->kept, bytes);
+    span->kept -= less;
+    kept -= less;
+}
+
 static void *take(struct region *r, size_t bytes)
 {
     size_t i = 0;
@@ -76,14 +84,14 @@ static void *take(struct region *r, size_t bytes)
         i++;
     if (i == r->n || !reserve_spans(r))
         return NULL;
-    struct span *span = &r->free[i];
+    struct free_span *span = &r->free[i];
     char *block = r->base + span->at;
+    forget(span, bytes);
     span->at += bytes;
     span->bytes -= bytes;
     if (!span->bytes)
         memmove(span, span + 1, (--r->n - i) * sizeof *span);
     r->blocks++;
-    kept -= size_min(kept, bytes);
     return block;
 }
 
@@ -101,38 +109,42 @@ void *pool_get(size_t bytes)
 }
 
 /* Adds [at, at + bytes) to the free spans of a region, and returns the one that it is part of. */
-static struct span give(struct region *r, size_t at, size_t bytes)
+static struct free_span *give(struct region *r, size_t at, size_t bytes)
 {
     size_t i = 0;
     while (i < r->n && r->free[i].at < at)
         i++;
-    struct span *after = i < r->n && at + bytes == r->free[i].at ? &r->free[i] : NULL;
-    struct span *before = i && r->free[i - 1].at + r->free[i - 1].bytes == at ? &r->free[i - 1] : NULL;
-    if (before && after) {
-        before->bytes += bytes + after->bytes;
-        memmove(after, after + 1, (--r->n - i) * sizeof *after);
-    } else if (before) {
-        before->bytes += bytes;
-    } else if (after) {
-        *after = (struct span){at, after->bytes + bytes};
+    if (i && r->free[i - 1].at + r->free[i - 1].bytes == at) {
+        i--;
     } else {
         memmove(r->free + i + 1, r->free + i, (r->n++ - i) * sizeof *r->free);
-        r->free[i] = (struct span){at, bytes};
+        r->free[i] = (struct free_span){at, 0, 0};
+    }
+    struct free_span *span = &r->free[i], *after = span + 1;
+    span->bytes += bytes;
+    span->kept += bytes;
+    kept += bytes;
+    if (i + 1 < r->n && span->at + span->bytes == after->at) {
+        span->bytes += after->bytes;
+        span->kept += after->kept;
+        memmove(after, after + 1, (--r->n - i - 1) * sizeof *after);
     }
     r->blocks--;
-    return before ? *before : r->free[i];
+    return span;
 }
 
-/* Returns memory of a freed block: all of it, or the huge pages that are free as a whole, so that others stay huge. */
-static void drop(const struct region *r, struct span block, struct span whole)
+/* Returns memory of [from, to) of a free span: all of it, or the huge pages that are free as a whole, so that others stay
+ * huge. */
+static void drop(const struct region *r, struct free_span *span, size_t from, size_t to)
 {
-    size_t from = block.at, to = block.at + block.bytes;
     if (!saving) {
-        from = size_max(from / HUGE_PAGE * HUGE_PAGE, round_up(whole.at, HUGE_PAGE));
-        to = size_min(round_up(to, HUGE_PAGE), (whole.at + whole.bytes) / HUGE_PAGE * HUGE_PAGE);
+        from = size_max(from / HUGE_PAGE * HUGE_PAGE, round_up(span->at, HUGE_PAGE));
+        to = size_min(round_up(to, HUGE_PAGE), (span->at + span->bytes) / HUGE_PAGE * HUGE_PAGE);
     }
-    if (from < to)
-        vm_drop(r->base + from, to - from);
+    if (from >= to)
+        return;
+    vm_drop(r->base + from, to - from);
+    forget(span, to - from);
 }
 
 void pool_free(void *block, size_t bytes)
@@ -142,27 +154,24 @@ void pool_free(void *block, size_t bytes)
     struct region *r = regions;
     while ((uintptr_t)block - (uintptr_t)r->base >= r->bytes)
         r = r->next;
-    const struct span freed = {(size_t)((char *)block - r->base), bytes},
-                      whole = give(r, freed.at, bytes);
+    const size_t at = (size_t)((char *)block - r->base);
+    struct free_span *span = give(r, at, bytes);
     largest = size_max(largest, bytes);
-    kept += bytes;
-    if (saving || kept > largest) {
-        drop(r, freed, whole);
-        kept -= bytes;
-    }
-    if (!r->blocks && (saving || r->next || r != regions))
+    if (saving || kept > largest)
+        drop(r, span, at, at + bytes);
+    if (!r->blocks && (saving || regions->next))
         region_close(r);
     pthread_mutex_unlock(&lock);
 }
 
-void pool_trim(void)
+void pool_trim(bool for_good)
 {
     pthread_mutex_lock(&lock);
-    saving = true;
+    saving |= for_good;
     for (struct region *r = regions, *next; r; r = next) {
         next = r->next;
         for (size_t i = 0; i < r->n; i++)
-            vm_drop(r->base + r->free[i].at, r->free[i].bytes);
+            drop(r, &r->free[i], r->free[i].at, r->free[i].at + r->free[i].bytes);
         if (!r->blocks)
             region_close(r);
     }

@@ -14,5 +14,5 @@ void *pool_get(size_t bytes);
  * what shares a huge page with a block. */
 void pool_free(void *block, size_t bytes);
 
-/* Returns free memory to the system, now and whenever a block is freed later. */
-void pool_trim(void);
+/* Returns the huge pages that are free to the system; for good: all free memory, and that of blocks when they are freed. */
+void pool_trim(bool for_good);

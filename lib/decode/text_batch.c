@@ -71,7 +71,7 @@ static int fill_slots(struct text_batch *b, struct err *err)
 static const struct err *end_of(const struct text_batch *b, const struct text_slot *slot)
 {
     static const struct err cancelled = {
-        "the request took longer than --time-limit allows, or was cancelled", ERR_FAILED};
+        "the request took longer than --time-limit allows, or was cancelled", ERR_BUSY};
     const volatile sig_atomic_t *is_cancelled = slot->text.cancelled;
     return is_set(b->interrupted)                 ? &err_interrupted
            : is_cancelled && is_set(is_cancelled) ? &cancelled

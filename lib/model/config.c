@@ -374,7 +374,7 @@ static void reset_expert_layers(struct config_text *text)
     while (keys->expert_first < text->config.layers &&
            !keys_list_experts(&text->config, keys->expert_first))
         keys->expert_first++;
-    same = true;
+    same = keys->expert_layers.n == text->config.layers - keys->expert_first;
     for (size_t layer = keys->expert_first; layer < text->config.layers; layer++)
         same &= keys_list_experts(&text->config, layer);
     *(same ? &keys->expert_layers.n : &keys->expert_first) = 0;

@@ -59,8 +59,8 @@ static void finish(const struct cl_product_args *a, const struct cl_tile *t, uin
         if (!clamped)
             g = activate(a->act, a->gate_scale != 0 ? a->gate_scale * g : g);
         if (a->limit != 0) {
-            g = fmin(g, a->limit);
-            s = clamp(s, -a->limit, a->limit);
+            g = g > a->limit ? a->limit : g; /* NaN stays NaN */
+            s = s > a->limit ? a->limit : s < -a->limit ? -a->limit : s;
         }
         s = clamped ? (s + 1) * (g / (1 + exp(-a->alpha * g))) : g * s;
     } else if (!a->raw) {

@@ -119,7 +119,7 @@ void dtype_from_key(void *to, enum dtype type, const float *key, size_t n, const
 
 /* Compiled for several sets of instructions, as storing K and V converts every entry; integer arithmetic has the same bits
  * in all of them. */
-#ifdef __x86_64__
+#if defined __x86_64__ && defined __GLIBC__
 #define FOR_EACH_ISA __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define FOR_EACH_ISA

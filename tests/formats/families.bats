@@ -330,7 +330,7 @@ deepseek-v32|.index_topk = 12
 glm-moe-dsa|.index_topk = 12
 bitnet|.hidden_act = "silu"
 END
-    [ "$n" -eq 143 ]
+    [ "$n" -eq 153 ]
 }
 
 @test "sparse attention: beams, draft chains and trees, snapshots and quantised caches choose the same positions; what cannot choose is refused" {
@@ -440,7 +440,7 @@ gemma4-moe|.top_k_experts = 6|experts_used must be from 1 to the 5 experts, foun
 gemma4-moe|.top_k_experts = 0|experts_used must be from 1 to the 5 experts, found 0$
 gemma4-moe|.moe_intermediate_size = 0|experts need an expert_ffn above 0$
 gemma4-moe|.moe_intermediate_size = 13|"model.layers.0.experts.gate_up_proj" has shape \[5\]\[28\]\[40\], its configuration needs \[5\]\[26\]\[40\]$
-gemma4-heads|.num_global_key_value_heads = 3|layers of different sizes need an even head_dim and KV heads that divide 4; layer [0-9]* has 3 KV heads of 20$
+gemma4-heads|.num_global_key_value_heads = 3|layers of different sizes need an even head_dim and KV heads that divide query heads; layer [0-9]* has 3 KV heads of 20, and 4 query heads$
 llama4|.attention_chunk_size = 0|layer_types has chunked attention in layer 0, but there is no window$
 llama4|.moe_layers = []|tensor "model.layers.[0-9].feed_forward.gate_proj.weight" is missing from the weights$
 llama4|.moe_layers = [0, 4]|expert_layers has 4, expected numbers of the 4 layers, from 0$

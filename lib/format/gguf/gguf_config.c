@@ -312,51 +312,19 @@ int gguf_check_values(const struct gguf_arch *arch, const struct gguf_set *set, 
 
 /* ---- config.json ---- */
 
-/* Sets the member at path "a" or "a.b" of a JSON object, creating "a" if needed. */
-static int put_at(json_t *object, const char *path, size_t len, json_t *value, struct err *err)
-{
-    char key[64];
-    const char *dot = memchr(path, '.', len);
-    if (dot) {
-        snprintf(key, sizeof key, "%.*s", (int)(dot - path), path);
-        if (!json_object_get(object, key) && json_put(object, key, json_object(), err) < 0) {
-            json_decref(value);
-            return -1;
-        }
-        object = json_object_get(object, key);
-        len -= (size_t)(dot + 1 - path);
-        path = dot + 1;
-    }
-    snprintf(key, sizeof key, "%.*s", (int)len, path);
-    return json_put(object, key, value, err);
-}
-
-/* Sets `value` at each of the comma-separated paths of a JSON object. */
-int gguf_config_put(json_t *object, const char *paths, json_t *value, struct err *err)
-{
-    int rc = value ? 0 : err_no_memory(err, "\"%s\"", paths);
-    while (rc == 0 && *paths) {
-        const size_t len = strcspn(paths, ",");
-        rc = put_at(object, paths, len, json_incref(value), err);
-        paths += len + (paths[len] == ',');
-    }
-    json_decref(value);
-    return rc;
-}
-
-int64_t gguf_config_integer(const struct config_job *job, const char *key, int64_t fallback)
-{
-    struct gguf_element e = gguf_elements(gguf_arch_value(job->arch, job->set, key));
-    return e.of && gguf_is_number(e.of) && gguf_next(&e) ? e.integer : fallback;
-}
-
 /* Architectures whose layers without KV heads, and those without an MLP, are of another kind. */
 #define SOME_ATTEND   SHORT_CONV " granitehybrid kimi-linear " NEMOTRON
 #define SOME_HAVE_MLP NEMOTRON
 
-/* Architectures that gguf_put_gemma4() and gguf_put_step() complete, and the keys of which these read the values of all layers. */
-#define OWN_SIZES "gemma4 step35"
-#define OWN_KEYS  "attention.head_count attention.head_count_kv feed_forward_length"
+/* True for keys of which gguf_put_gemma4() or gguf_put_step() reads the values of all layers. */
+static bool is_own(const struct gguf_arch *arch, const char *key)
+{
+    const char *const own =
+        gguf_arch_listed(arch, "gemma4")   ? "attention.head_count_kv feed_forward_length"
+        : gguf_arch_listed(arch, "step35") ? "attention.head_count attention.head_count_kv"
+                                           : "";
+    return text_lists(own, key, strlen(key));
+}
 
 /* Copies a GGUF key to its names in config.json. Arrays (a value per layer) must be uniform, except that
  * layers without attention have no KV heads, and those without an MLP no width of it. */
@@ -371,8 +339,7 @@ static int put_key(struct config_job *job, const struct gguf_key *key, struct er
         ((strcmp(key->gguf, "attention.head_count_kv") == 0 &&
           gguf_arch_listed(job->arch, SOME_ATTEND)) ||
          (strcmp(key->gguf, "feed_forward_length") == 0 && gguf_arch_listed(job->arch, SOME_HAVE_MLP)));
-    const bool own =
-        gguf_arch_listed(job->arch, OWN_SIZES) && text_lists(OWN_KEYS, key->gguf, strlen(key->gguf));
+    const bool own = is_own(job->arch, key->gguf);
     while (sparse && first.integer == 0 && gguf_next(&first))
         continue;
     while (!own && gguf_next(&next))
@@ -537,13 +504,6 @@ static int put_tensor_traits(struct config_job *job, struct err *err)
 }
 
 /* ---- rotary positions ---- */
-
-int64_t gguf_head_dim(const struct config_job *job)
-{
-    const int64_t width = gguf_config_integer(job, "embedding_length", 0),
-                  heads = gguf_config_integer(job, "attention.head_count", 0);
-    return gguf_config_integer(job, "attention.key_length", heads > 0 ? width / heads : 0);
-}
 
 /* Sets the fraction of head_dim that RoPE rotates, for architectures with partial rotation. */
 static int put_rotary(struct config_job *job, struct err *err)

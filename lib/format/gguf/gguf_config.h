@@ -25,9 +25,6 @@ int gguf_generation(json_t **generation, const struct gguf_set *set, struct err 
 bool gguf_config_key(const struct gguf_arch *arch, size_t nth, const char **key, const char **members,
                      bool *needed);
 
-/* Sets value at each of the comma-separated paths of a JSON object, which takes over the reference. */
-int gguf_config_put(json_t *object, const char *paths, json_t *value, struct err *err) MUST_USE;
-
 /* The divisor of the frequency of a rotary pair with Llama 3's scaling, as rope_freqs.weight has them. */
 double gguf_llama3_divisor(double theta, double factor, double high, size_t original, size_t pair,
                            size_t pairs);

@@ -4,7 +4,66 @@
 
 #include "base/repro_math.h"
 #include "format/gguf/gguf.h"
-#include "format/gguf/gguf_config.h"
+
+/* ---- values ---- */
+
+/* Sets the member at path "a" or "a.b" of a JSON object, creating "a" if needed. */
+static int put_at(json_t *object, const char *path, size_t len, json_t *value, struct err *err)
+{
+    char key[64];
+    const char *dot = memchr(path, '.', len);
+    if (dot) {
+        snprintf(key, sizeof key, "%.*s", (int)(dot - path), path);
+        if (!json_object_get(object, key) && json_put(object, key, json_object(), err) < 0) {
+            json_decref(value);
+            return -1;
+        }
+        object = json_object_get(object, key);
+        len -= (size_t)(dot + 1 - path);
+        path = dot + 1;
+    }
+    snprintf(key, sizeof key, "%.*s", (int)len, path);
+    return json_put(object, key, value, err);
+}
+
+/* Sets `value` at each of the comma-separated paths of a JSON object. */
+int gguf_config_put(json_t *object, const char *paths, json_t *value, struct err *err)
+{
+    int rc = value ? 0 : err_no_memory(err, "\"%s\"", paths);
+    while (rc == 0 && *paths) {
+        const size_t len = strcspn(paths, ",");
+        rc = put_at(object, paths, len, json_incref(value), err);
+        paths += len + (paths[len] == ',');
+    }
+    json_decref(value);
+    return rc;
+}
+
+int64_t gguf_config_integer(const struct config_job *job, const char *key, int64_t fallback)
+{
+    struct gguf_element e = gguf_elements(gguf_arch_value(job->arch, job->set, key));
+    return e.of && gguf_is_number(e.of) && gguf_next(&e) ? e.integer : fallback;
+}
+
+int64_t gguf_head_dim(const struct config_job *job)
+{
+    const int64_t width = gguf_config_integer(job, "embedding_length", 0),
+                  heads = gguf_config_integer(job, "attention.head_count", 0);
+    return gguf_config_integer(job, "attention.key_length", heads > 0 ? width / heads : 0);
+}
+
+/* Takes the number of layers from layer_types, which has as many entries as block_count. */
+static int count_layers(struct config_job *job, struct err *err)
+{
+    job->layers = json_array_size(json_object_get(job->config, "layer_types"));
+    if (!job->layers)
+        return err_set(err, "%s: %s.attention.sliding_window_pattern is no list of booleans", job->path,
+                       job->arch->name);
+    return job->layers <= SOURCE_MAX_LAYERS
+               ? 0
+               : err_set(err, "%s: %s.block_count is %zu, more than %d layers", job->path,
+                         job->arch->name, job->layers, SOURCE_MAX_LAYERS);
+}
 
 /* ---- Gemma 4 ---- */
 
@@ -193,16 +252,10 @@ int gguf_put_gemma4(struct config_job *job, struct err *err)
     const char *path = job->path, *arch = job->arch->name;
     if (strcmp(job->arch->name, "gemma4") != 0)
         return 0;
-    const json_t *kinds = json_object_get(job->config, "layer_types");
     const int64_t shared = gguf_config_integer(job, "attention.shared_kv_layers", 0),
                   input = gguf_config_integer(job, "embedding_length_per_layer_input", 0);
-    job->layers = json_array_size(kinds); /* as many as block_count: gguf_config() */
-    if (!job->layers)
-        return err_set(err, "%s: %s.attention.sliding_window_pattern is no list of booleans", path,
-                       arch);
-    if (job->layers > SOURCE_MAX_LAYERS)
-        return err_set(err, "%s: %s.block_count is %zu, more than %d layers", path, arch, job->layers,
-                       SOURCE_MAX_LAYERS);
+    if (count_layers(job, err) < 0)
+        return -1;
     if (shared < 0 || (uint64_t)shared >= job->layers)
         return err_set(err, "%s: %s.attention.shared_kv_layers is %lld of %zu layers", path, arch,
                        (long long)shared, job->layers);
@@ -262,10 +315,8 @@ int gguf_put_step(struct config_job *job, struct err *err)
     AUTO(json_auto) json_t *both = json_object();
     if (strcmp(job->arch->name, "step35") != 0)
         return 0;
-    job->layers = json_array_size(json_object_get(job->config, "layer_types"));
-    if (!job->layers)
-        return err_set(err, "%s: step35.attention.sliding_window_pattern is no list of booleans",
-                       job->path);
+    if (count_layers(job, err) < 0)
+        return -1;
     if (!gguf_arch_value(job->arch, job->set, "rope.freq_base_swa"))
         return err_set(err, "%s: step35.rope.freq_base_swa is missing", job->path);
     if (put_by_kind(job, "attention.head_count", "num_sliding_attention_heads", "num_attention_heads",

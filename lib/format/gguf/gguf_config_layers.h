@@ -11,6 +11,9 @@ struct config_job {
     size_t layers; /* Gemma 4: entries of layer_types */
 };
 
+/* Sets value at each of the comma-separated paths of a JSON object, which takes over the reference. */
+int gguf_config_put(json_t *object, const char *paths, json_t *value, struct err *err) MUST_USE;
+
 /* The number at a key of the architecture, the first one of a list; `fallback`: there is none. */
 int64_t gguf_config_integer(const struct config_job *job, const char *key, int64_t fallback);
 

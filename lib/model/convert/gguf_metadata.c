@@ -6,6 +6,7 @@
 #include "base/number.h"
 #include "base/text_util.h"
 #include "format/gguf/gguf_config.h"
+#include "format/gguf/gguf_config_layers.h"
 #include "format/gguf/gguf_source.h"
 #include "model/family/family_words.h"
 

@@ -139,7 +139,7 @@ with bmc.Session(model, context=128, chunk=16, drafter="lookup", draft_always=1,
 with bmc.Session(model, context=256, alloc="mmap", attend_valid=1, lenient=1) as session:
     again = session.generate("Once upon a time", max_tokens=12, tempo=1)
     expect((again, again.logits_hash), (made, made.logits_hash))
-fails(bmc.Error.INVALID, "there are malloc, mmap and thp", bmc.Session, model, alloc="calloc")
+fails(bmc.Error.INVALID, "there are pool, malloc, mmap and thp", bmc.Session, model, alloc="calloc")
 
 prompt = model.tokenize("Once upon a time")
 sampled = model.generate(prompt, max_tokens=20, temp=0.9, seed=3, regex="[a-z ,]*")

@@ -8,21 +8,21 @@
 
 enum { BLOCKS = 40, STEPS = 4000, MIB = 1 << 20 };
 
-struct block {
+struct taken {
     char *at;
     size_t bytes;
 };
 
 static size_t resident(void) { return file_proc_bytes("/proc/self/status", "RssAnon"); }
 
-static void fill(const struct block *b, char tag)
+static void fill(const struct taken *b, char tag)
 {
     for (size_t i = 0; i < b->bytes; i += 512)
         b->at[i] = tag;
     b->at[b->bytes - 1] = tag;
 }
 
-static bool holds(const struct block *b, char tag)
+static bool holds(const struct taken *b, char tag)
 {
     bool same = b->at[b->bytes - 1] == tag;
     for (size_t i = 0; i < b->bytes; i += 512)
@@ -33,12 +33,12 @@ static bool holds(const struct block *b, char tag)
 /* Blocks of random sizes come and go; each has its own byte. */
 static void test_random(void)
 {
-    struct block block[BLOCKS] = {{0}};
+    struct taken block[BLOCKS] = {{0}};
     size_t wrong = 0, failed = 0;
     srand(1);
     for (size_t step = 0; step < STEPS; step++) {
         const size_t i = (size_t)rand() % BLOCKS;
-        struct block *b = &block[i];
+        struct taken *b = &block[i];
         if (b->at) {
             wrong += !holds(b, (char)(i + 1));
             vm_free(VM_POOL, b->at, b->bytes);
@@ -67,7 +67,7 @@ static void test_memory(void)
     size_t full = 0;
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < N; i++)
-            fill(&(struct block){block[i] = vm_get(VM_POOL, MIB), MIB}, 1);
+            fill(&(struct taken){block[i] = vm_get(VM_POOL, MIB), MIB}, 1);
         const size_t held = resident();
         check(!round || held < full + MIB, "round %d: %zu bytes more", round, held - full);
         full = held;
@@ -75,6 +75,8 @@ static void test_memory(void)
             vm_free(VM_POOL, block[i], MIB);
         if (round == 1)
             vm_trim_heap();
+        if (round == 2)
+            pool_trim(true);
         const size_t left = resident(), returned = full > left ? full - left : 0;
         check(round ? returned > (N - 4) * MIB : returned < MIB,
               "round %d: %zu bytes of %d MiB are returned", round, returned, N - 1);
@@ -82,7 +84,7 @@ static void test_memory(void)
     }
 }
 
-/* Blocks of 1 MiB, in huge pages where the system lets programs ask for some. */
+/* Blocks of 1 MiB, in huge pages where the system lets programs ask for some, also after others were freed and trimmed. */
 static void test_huge_pages(void)
 {
     enum { N = 16 };
@@ -92,10 +94,18 @@ static void test_huge_pages(void)
     if (f)
         fclose(f);
     for (size_t i = 0; i < N; i++)
-        fill(&(struct block){block[i] = vm_get(VM_POOL, MIB), MIB}, 1);
-    const size_t huge = file_proc_bytes("/proc/self/smaps_rollup", "AnonHugePages");
-    if (some)
-        check(huge >= (N - 2) * MIB, "%zu bytes of %d MiB are in huge pages", huge, N);
+        fill(&(struct taken){block[i] = vm_get(VM_POOL, MIB), MIB}, 1);
+    for (int round = 0; round < 2; round++) {
+        const size_t huge = file_proc_bytes("/proc/self/smaps_rollup", "AnonHugePages");
+        if (some)
+            check(huge >= (N - 2) * MIB, "round %d: %zu bytes of %d MiB are in huge pages", round, huge,
+                  N);
+        for (size_t i = 1; i < N; i += 2)
+            vm_free(VM_POOL, block[i], MIB);
+        vm_trim_heap();
+        for (size_t i = 1; i < N; i += 2)
+            fill(&(struct taken){block[i] = vm_get(VM_POOL, MIB), MIB}, 1);
+    }
     for (size_t i = 0; i < N; i++)
         vm_free(VM_POOL, block[i], MIB);
 }
