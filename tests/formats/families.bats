@@ -460,7 +460,7 @@ deepseek-v3|.qk_rope_head_dim = 0|latent attention needs position rope
 deepseek-v3|.qk_nope_head_dim = 16|"model.layers.0.self_attn.q_b_proj.weight" has shape
 youtu|.v_head_dim = 32|"model.layers.0.self_attn.kv_b_proj.weight" has shape \[72\]\[48\], its configuration needs \[104\]\[48\]$
 END
-    [ "$n" -eq 73 ]
+    [ "$n" -eq 80 ]
 }
 
 # As in transformers, whose configuration has 4096 by default and prefers it to that of rope_scaling.
