@@ -4,9 +4,10 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/mem.h"
-#include "base/vm.h"
+#include "base/vm_map.h"
 
 enum { REGION_BYTES = 64 << 20, GRAIN = 4096 };
 
@@ -31,7 +32,7 @@ static struct region *region_open(size_t bytes)
 {
     struct region *r = mem_zalloc(1, sizeof *r);
     struct free_span *spans = mem_alloc(2, sizeof *spans);
-    char *base = r && spans ? vm_reserve(VM_THP, bytes) : NULL;
+    char *base = r && spans ? vm_map(VM_THP, bytes, MAP_NORESERVE) : NULL;
     if (!base) {
         free(r);
         free(spans);

@@ -54,7 +54,7 @@ batch_knee_of() { # OPTION..: "batch_knee batch_knee_from"
 @test "the summary says what was measured and chosen, how sure that is, and where it is" {
     says reserve ./p summary
     assert_success
-    assert_output "Test CPU, 1 core, 1 thread, isa ref, alloc malloc; shape models/given.bmc
+    assert_output "Test CPU, 1 core, 1 thread, isa ref, alloc pool; shape models/given.bmc
 T for batch 1: 2 at N = 64.
 Measured: 1 of 1 configurations. The T used takes 1.010 (90 %: 1.000 to 1.020) times as long as the best one.
 Policy for given.bmc: reserve, clearly faster than bmc in every cold measurement, at worst 0.800 (0.700 to 0.900) times as long.

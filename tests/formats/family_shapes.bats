@@ -10,6 +10,10 @@ olmoe qwen2-moe qwen3-moe qwen3next qwen35-moe gemma3 gemma4 gemma4-heads gemma4
 MAY='deepseek-*|num_key_value_heads|*
 gemma4*|num_kv_shared_layers|0
 gemma4*|hidden_size_per_layer_input|0
+step35|partial_rotary_factors|*999*
+step35|rope_theta|*999*
+step35|swiglu_limits*|*
+step35|yarn_only_types|*
 qwen*|mlp_only_layers|*999*'
 
 setup_file() { export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}; }

@@ -198,7 +198,7 @@ static int finish(struct config_point point, struct tune_options o, struct err *
         .point = &point,
         .n_points = 1,
         .run = {.layers = 1, .heads = 4, .kv_heads = 4, .head_dim = 16, .batch = 1, .k = 1, .m = 1},
-        .profile.machine = {"Test CPU", "ref", "malloc", 1, 1, 4096}};
+        .profile.machine = {"Test CPU", "ref", "pool", 1, 1, 4096}};
     struct ratio ratio;
     tune.run.attn = attn_find(NULL, err);
     tune.batch[0] = tune.n_batch = tune.n_N = 1;
