@@ -12,7 +12,8 @@ gemma4*|num_kv_shared_layers|0
 gemma4*|hidden_size_per_layer_input|0
 step35|partial_rotary_factors|*999*
 step35|rope_theta|*999*
-step35|swiglu_limits*|*
+step35|swiglu_limits|*
+step35|swiglu_limits_shared|*
 step35|yarn_only_types|*
 qwen*|mlp_only_layers|*999*'
 

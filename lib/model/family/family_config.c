@@ -59,7 +59,7 @@ static bool value_text(const json_t *value, char *text, size_t size)
 }
 
 /* The first of the entries of a list, one per layer, whose layers have WORD in another list of `json`, for `which` "LIST:WORD";
- * if these differ, the list itself. NULL: there is none. */
+ * if these differ, or what should be a list is none, that itself. NULL: there is none. */
 static const json_t *value_of_layers(const json_t *json, const json_t *list, const char *which)
 {
     char kinds[WORD_SIZE];
@@ -67,6 +67,8 @@ static const json_t *value_of_layers(const json_t *json, const json_t *list, con
     const json_t *found = NULL;
     snprintf(kinds, sizeof kinds, "%.*s", (int)len, which);
     const json_t *kind = json_at(json, kinds);
+    if (list && !json_is_array(list) && !json_is_null(list))
+        return list;
     for (size_t i = 0; which[len] && i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
         const char *word = json_string_value(json_array_get(kind, i));
