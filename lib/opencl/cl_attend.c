@@ -177,7 +177,7 @@ struct attend_slice {
 /* Most query rows whose partial results there is room for. */
 static size_t most_rows(const struct cl_pass *pass, const struct cl_attend_args *args)
 {
-    const size_t bytes = args->heads * args->blocks * (args->d_v + 2) * sizeof(float);
+    const size_t bytes = (size_t)args->heads * args->blocks * (args->d_v + 2) * sizeof(float);
     return size_max(pass->partial_bytes / bytes, 1);
 }
 
