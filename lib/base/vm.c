@@ -83,20 +83,23 @@ size_t vm_available(void)
 /* What a block of a pool is: small and large ones are not worth sharing. */
 static enum vm_alloc own_kind(enum vm_alloc how, size_t bytes)
 {
-    return how != VM_POOL || (bytes >= POOL_LEAST && bytes <= POOL_MOST) ? how
-           : bytes < POOL_LEAST                                          ? VM_MALLOC
-                                                                         : VM_THP;
+    if (how != VM_POOL)
+        return how;
+    if (bytes < POOL_LEAST)
+        return VM_MALLOC;
+    return bytes > POOL_MOST ? VM_THP : VM_POOL;
 }
 
 static void *get(enum vm_alloc how, size_t bytes)
 {
-    switch (own_kind(how, bytes)) {
+    const enum vm_alloc kind = own_kind(how, bytes);
+    switch (kind) {
     case VM_POOL: return pool_get(bytes);
     case VM_MALLOC: return mem_alloc(1, bytes);
     case VM_MMAP:
     case VM_THP: break;
     }
-    return vm_map(how == VM_MMAP ? how : VM_THP, vm_pages(bytes), 0);
+    return vm_map(kind, vm_pages(bytes), 0);
 }
 
 void *vm_get(enum vm_alloc how, size_t bytes)
@@ -123,7 +126,7 @@ void vm_free(enum vm_alloc how, void *block, size_t bytes)
     case VM_POOL: pool_free(block, bytes); break;
     case VM_MALLOC: free(block); break;
     case VM_MMAP:
-    case VM_THP: munmap(block, vm_pages(bytes)); break;
+    case VM_THP: vm_release(block, bytes); break;
     }
 }
 

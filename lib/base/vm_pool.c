@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/vm_map.h"
 
-enum { REGION_BYTES = 64 << 20, GRAIN = 4096 };
+enum { REGION_BYTES = 2 * POOL_MOST, GRAIN = 4096 };
 
 struct free_span {
     size_t at, bytes, kept; /* kept: about the bytes that have memory */
@@ -18,7 +18,7 @@ struct free_span {
 struct region {
     struct region *next;
     char *base;
-    size_t bytes, blocks;   /* blocks that are not freed */
+    size_t blocks;          /* that are not freed */
     struct free_span *free; /* [n], room for blocks + 1: freeing allocates nothing */
     size_t n, room;
 };
@@ -28,18 +28,18 @@ static struct region *regions;
 static bool saving;          /* all freed pages return to the system at once */
 static size_t kept, largest; /* bytes that free spans have kept, and of the largest freed block */
 
-static struct region *region_open(size_t bytes)
+static struct region *region_open(void)
 {
     struct region *r = mem_zalloc(1, sizeof *r);
     struct free_span *spans = mem_alloc(2, sizeof *spans);
-    char *base = r && spans ? vm_map(VM_THP, bytes, MAP_NORESERVE) : NULL;
+    char *base = r && spans ? vm_map(VM_THP, REGION_BYTES, MAP_NORESERVE) : NULL;
     if (!base) {
         free(r);
         free(spans);
         return NULL;
     }
-    spans[0] = (struct free_span){0, bytes, 0};
-    *r = (struct region){regions, base, bytes, 0, spans, 1, 2};
+    spans[0] = (struct free_span){0, REGION_BYTES, 0};
+    *r = (struct region){regions, base, 0, spans, 1, 2};
     return regions = r;
 }
 
@@ -50,7 +50,7 @@ static void region_close(struct region *r)
         link = &(*link)->next;
     *link = r->next;
     kept -= r->free[0].kept;
-    vm_release(r->base, r->bytes);
+    vm_release(r->base, REGION_BYTES);
     free(r->free);
     free(r);
 }
@@ -103,7 +103,7 @@ void *pool_get(size_t bytes)
     pthread_mutex_lock(&lock);
     for (struct region *r = regions; r && !block; r = r->next)
         block = take(r, bytes);
-    if (!block && region_open(size_max(bytes, REGION_BYTES)))
+    if (!block && region_open())
         block = take(regions, bytes);
     pthread_mutex_unlock(&lock);
     return block;
@@ -153,7 +153,7 @@ void pool_free(void *block, size_t bytes)
     bytes = round_up(bytes, GRAIN);
     pthread_mutex_lock(&lock);
     struct region *r = regions;
-    while ((uintptr_t)block - (uintptr_t)r->base >= r->bytes)
+    while ((uintptr_t)block - (uintptr_t)r->base >= REGION_BYTES)
         r = r->next;
     const size_t at = (size_t)((char *)block - r->base);
     struct free_span *span = give(r, at, bytes);
