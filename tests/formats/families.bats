@@ -20,11 +20,13 @@ converted() {
     echo "$file"
 }
 
+# The policies that a family runs with. Sparse attention refuses those that drop positions.
 kv_values() { # FAMILY
-    local policy context
-    context=$(bmc-convert --info --format json "$(converted "$1")" | jq .context)
+    local policy context sparse
+    read -r context sparse < <(bmc-convert --info --format json "$(converted "$1")" | jq -r '"\(.context) \(.index_heads // 0)"')
     for policy in $(kv_policies); do
         case $policy in
+        shift) [ "$sparse" -gt 0 ] || echo shift ;;
         bmc) echo bmc:T=1 bmc:T=4 bmc:T=16 "bmc:T=$context" ;;
         headwise) echo headwise ;;
         *) echo "$policy" ;;
