@@ -9,7 +9,8 @@
 #include "base/mem.h"
 #include "base/vm_map.h"
 
-enum { REGION_BYTES = 2 * POOL_MOST, GRAIN = 4096 };
+/* Freed blocks keep KEPT_MOST bytes: the cache of a short request, for the next one. */
+enum { REGION_BYTES = 2 * POOL_MOST, GRAIN = 4096, KEPT_MOST = 64 << 20 };
 
 struct free_span {
     size_t at, bytes, kept; /* kept: about the bytes that have memory */
@@ -25,8 +26,8 @@ struct region {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct region *regions;
-static bool saving;          /* all freed pages return to the system at once */
-static size_t kept, largest; /* bytes that free spans have kept, and of the largest freed block */
+static bool saving; /* all freed pages return to the system at once */
+static size_t kept; /* bytes that free spans have kept */
 
 static struct region *region_open(void)
 {
@@ -157,10 +158,10 @@ void pool_free(void *block, size_t bytes)
         r = r->next;
     const size_t at = (size_t)((char *)block - r->base);
     struct free_span *span = give(r, at, bytes);
-    largest = size_max(largest, bytes);
-    if (saving || kept > largest)
+    const bool enough = saving || kept > KEPT_MOST;
+    if (enough)
         drop(r, span, at, at + bytes);
-    if (!r->blocks && (saving || regions->next))
+    if (enough && !r->blocks)
         region_close(r);
     pthread_mutex_unlock(&lock);
 }
