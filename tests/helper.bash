@@ -97,6 +97,10 @@ wait_until() {
     fail "waited in vain: $*"
 }
 
+# CPU time of a process in hundredths of a second. What it has done by then depends on no other process.
+cpu_time() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
+has_computed() { [ "$(cpu_time "$1")" -ge "$2" ]; } # PID HUNDREDTHS
+
 # bmc-gen with these options answers each line of a pipe before the next one is written.
 answers_as_lines_come() { # ARGS..
     mkfifo in
@@ -230,6 +234,9 @@ tiny_shape() { # FILE [KEY VALUE]...
 sampled() { # N
     [ "$BMC_FULL" = 1 ] || [ $(((sampled_calls++ + BMC_SEED) % $1)) -eq 0 ]
 }
+
+# pick VARIABLE VALUE..: sets it to one of the values. (RANDOM in $() or a pipeline does not follow from the seed.)
+pick() { printf -v "$1" %s "${@:2+RANDOM%($#-1):1}"; }
 
 # ---- memory ----
 

@@ -248,9 +248,7 @@ line 2: a word of more than 4194304 characters: text without a place to cut it c
     jq -nc 'range(4) | {id: ., prompt: "Once upon a time"}' >in
     env --default-signal=INT "$BMC_BIN/bmc-gen" -m "$(model grimm)" --jsonl -b 4 --ignore-eos --kv iterative -t 1 --stats stats.json <in >out 2>err &
     pid=$!
-    # Its CPU time tells when it generates.
-    working() { [ "$(awk '{ print $14 }' "/proc/$pid/stat")" -ge 20 ]; }
-    wait_until working
+    wait_until has_computed $pid 20
     kill -INT $pid
     code=0
     wait $pid || code=$?

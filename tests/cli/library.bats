@@ -42,10 +42,7 @@ clients() { # SOCKET
     example server
     ./server "$(model grimm)" socket 3 3>&- &
     server=$!
-    for ((i = 0; i < 200; i++)); do
-        [ -S socket ] && break
-        sleep 0.05
-    done
+    wait_until test -S socket
     printf '%s\n' '{"prompt": "Once upon a time", "n": 12}' '{"prompt": "The king", "n": 7}' '{"prompt": 5}' 'no JSON' '{"prompt": "A", "n": 9}' >requests
     clients socket <requests >answers
     grep -v 'no JSON\|5}' requests | bmc-gen -q --jsonl -m "$(model grimm)" | jq -r .text >expected

@@ -159,10 +159,7 @@ truncated() {
 @test "--stats of an interrupted run: finish is interrupted" {
     "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" -p 'Once upon a time' -n 900 --ignore-eos --kv iterative --isa ref -t 1 --stats stats.json >out 3>&- &
     pid=$!
-    for _ in {1..500}; do
-        [ ! -s out ] || break
-        sleep 0.02
-    done
+    wait_until test -s out
     kill -TERM $pid
     wait $pid || [ $? -eq 143 ]
     assert_equal "$(jq -c '[.finish, .finished_interrupted, .finished_error, .sequences]' stats.json)" '["interrupted",1,0,1]'

@@ -133,7 +133,7 @@ once='Once upon a time'
     env --default-signal=INT "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --jsonl -f in -b 1 --beams 4 --ignore-eos --isa ref --stats stats.json >out 2>err &
     pid=$!
     wait_until test -s out
-    sleep 0.2 # of some three seconds
+    wait_until has_computed $pid $(($(cpu_time $pid) + 20)) # of some three seconds
     kill -INT $pid
     code=0
     wait $pid || code=$?

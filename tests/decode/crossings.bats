@@ -53,10 +53,7 @@ setup() {
     ln -s "$BATS_FILE_TMPDIR"/{*.bmc,*.scales,*.family,in,long,corpus} .
 }
 
-# pick VARIABLE VALUE..: sets it to one of the values.
-pick() { printf -v "$1" %s "${@:2+RANDOM%($#-1):1}"; }
-
-# on PROGRAM OPTION..: runs it on one of the kernel sets. (Not in a pipeline, whose processes draw numbers that do not follow from the seed.)
+# on PROGRAM OPTION..: runs it on one of the kernel sets. (Not in a pipeline.)
 on() {
     local isa
     # shellcheck disable=SC2086 # words

@@ -99,9 +99,6 @@ END
     jq -e '.tokens_per_step > 1.5 and .acceptance_by_position[1] > 0.1' stats.json >/dev/null || fail "$(cat stats.json)"
 }
 
-# pick VARIABLE VALUE..: sets it to one of the values.
-pick() { printf -v "$1" %s "${@:2+RANDOM%($#-1):1}"; }
-
 @test "random heads, policies, shapes, batches and snapshots give the ids and the logits of bmc-gen" {
     local head policy other shape option want long
     RANDOM=$BMC_SEED LEAST=0 # trees become nodes where nothing is accepted

@@ -19,8 +19,6 @@ setup_file() {
     done
 }
 
-one_of() { eval "echo \${$((1 + RANDOM % $#))}"; }
-
 # Requests with prompts of 1 to 40 tokens.
 requests() { jq -nc --argjson seed "$1" 'range(5) | {id: ., ids: [range((. * 13 + $seed) % 40 + 1) * 37 % 250 + 3], n: 9}'; }
 
@@ -30,14 +28,16 @@ results() { jq -sc 'map([.id, .ids, .logits_hash, .error])' "$@"; }
     RANDOM=$BMC_SEED
     echo "# BMC_SEED=$BMC_SEED" >&3
     for family in mixtral qwen2-moe qwen3-moe olmoe glm4-moe; do
-        m=$BATS_FILE_TMPDIR/$family-$(one_of auto q4_0).bmc
+        pick m "$BATS_FILE_TMPDIR/$family-"{auto,q4_0}.bmc
         requests $RANDOM >in
         bmc-gen -q -m "$m" --jsonl --ignore-eos -np 1 -t 1 <in >plain
         least=$(bmc-gen -q -m "$m" -p x --experts ram=1 2>&1 | grep -o 'ram=[0-9]*K' | grep -o '[0-9]*')
         for ((i = 0; i < 5; i++)); do
-            how="--experts ram=$((least + RANDOM % (2 * least)))K$(one_of '' ',prefetch=off')"
-            how+=" -np $(one_of 1 2 5) -t $(one_of 1 2) --chunk $(one_of 1 3 7 512)"
-            how+=" --kv $(one_of bmc paged reserve segment iterative headwise:ram=300K,dir=.)"
+            pick prefetch "" ,prefetch=off
+            pick slots 1 2 5
+            pick chunk 1 3 7 512
+            pick kv bmc paged reserve segment iterative headwise:ram=300K,dir=.
+            how="--experts ram=$((least + RANDOM % (2 * least)))K$prefetch -np $slots -t $((RANDOM % 2 + 1)) --chunk $chunk --kv $kv"
             bmc-gen -q -m "$m" --jsonl --ignore-eos $how <in >other || fail "$m $how"
             assert_equal "$m $how $(results other)" "$m $how $(results plain)"
             bmc-spec -q -m "$m" --recycle --jsonl --ignore-eos --always $how <in >other || fail "$m --recycle $how"

@@ -240,17 +240,11 @@ END
     [[ $(jq -r .error <<<"${lines[0]}") == *"goes neither with --load-kv nor with --save-kv"* ]]
 }
 
-# One of the arguments, at random.
-one_of() {
-    shift $((RANDOM % $#))
-    echo "$1"
-}
-
 random_requests() { # COUNT
     local scale list i
     for ((i = 0; i < $1; i++)); do
-        scale=$(one_of 0.5 -1 1 2)
-        list=$(one_of null '[]' '[0]' '[1]' '[2,0]' '"second"' "[{\"id\":0,\"scale\":$scale}]" "[1,{\"id\":2,\"scale\":$scale}]")
+        pick scale 0.5 -1 1 2
+        pick list null '[]' '[0]' '[1]' '[2,0]' '"second"' "[{\"id\":0,\"scale\":$scale}]" "[1,{\"id\":2,\"scale\":$scale}]"
         jq -nc --argjson i "$i" --argjson cut $((RANDOM % 60 + 1)) --argjson lora "$list" --argjson n $((RANDOM % 12 + 1)) '
             {id: $i, prompt_ids: [range($cut) | (11 * . + 4) % 250], $n, ignore_eos: true, logprobs: 1, $lora}'
     done
@@ -263,7 +257,7 @@ random_requests() { # COUNT
     rounds=3
     [ -z "${BMC_FULL-}" ] || rounds=60
     for ((round = 0; round < rounds; round++)); do
-        type=$(one_of f32 f32 q8_0 q4_k)
+        pick type f32 f32 q8_0 q4_k
         [ -e "$type.bmc" ] || bmc-convert --pure --type $type "$FIXTURES/$(model_of llama)" -o $type.bmc >/dev/null 2>&1
         random_requests 8 >in
         while read -r request; do # alone
@@ -271,14 +265,19 @@ random_requests() { # COUNT
         done <in | values >want
         [ "$(grep -c '"logprob"' want)" -eq 8 ]
         for _ in 1 2 3; do
-            options="--kv $(one_of bmc iterative upfront paged reserve segment) -np $(one_of 1 2 4 9) --chunk $(one_of 1 5 16 512) -t $(one_of 1 2) $(one_of '' '' "--prefix-cache cache-$type")"
+            pick kv bmc iterative upfront paged reserve segment
+            pick slots 1 2 4 9
+            pick chunk 1 5 16 512
+            pick cache "" "" "--prefix-cache cache-$type"
+            options="--kv $kv -np $slots --chunk $chunk -t $((RANDOM % 2 + 1)) $cache"
             # shellcheck disable=SC2086
             bmc-gen -q -m $type.bmc --jsonl "${adapters[@]}" $options <in | values >got
             cmp want got || fail "seed $seed, round $round, $type: $options"
         done
         for draft in --lookup "-d $type.bmc"; do
+            pick slots 1 3
             # shellcheck disable=SC2086
-            jq -c 'del(.logprobs)' in | bmc-spec -q -m $type.bmc $draft --jsonl -np "$(one_of 1 3)" "${adapters[@]}" | jq -c '[.id, .ids]' >got
+            jq -c 'del(.logprobs)' in | bmc-spec -q -m $type.bmc $draft --jsonl -np "$slots" "${adapters[@]}" | jq -c '[.id, .ids]' >got
             cmp <(jq -c '.[:2]' want) got || fail "seed $seed, round $round, $type: $draft"
         done
     done

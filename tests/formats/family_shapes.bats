@@ -52,7 +52,8 @@ may() { # FAMILY MEMBER VALUE
         cp "$FIXTURES/families/$family"/* folder
         edits "$FIXTURES/families/$family/config.json" >all
         [ "$(wc -l <all)" -ge 20 ]
-        if [ "$BMC_FULL" = 1 ]; then cp all some; else while IFS= read -r line; do echo "$RANDOM $line"; done <all | sort -n | head -n 3 | cut -d ' ' -f 2- >some; fi
+        while IFS= read -r line; do echo "$RANDOM $line"; done <all >drawn
+        sort -n drawn | cut -d ' ' -f 2- | head -n "$([ "$BMC_FULL" = 1 ] && echo 9999 || echo 3)" >some
         while IFS= read -r line; do
             jq -c '.[2]' <<<"$line" >folder/config.json
             member=$(jq -r '.[0]' <<<"$line") value=$(jq -c '.[1]' <<<"$line")

@@ -53,7 +53,8 @@ contexts='grimm:64 andersen:80 llama-3-like:240'
         # Each policy with one of the models, batches and numbers of threads.
         set -- $contexts
         shift $((step % 3))
-        check "${1%:*}" "${1#*:}" "$kv" "${batches[step % 5]}" $((step / 3 % 2 + 1)) "$([ $((RANDOM % 3)) -eq 0 ] && echo valid || echo policy)"
+        pick rows valid policy policy
+        check "${1%:*}" "${1#*:}" "$kv" "${batches[step % 5]}" $((step / 3 % 2 + 1)) "$rows"
         step=$((step + 1))
     done
 }

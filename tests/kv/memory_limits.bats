@@ -61,11 +61,12 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     bmc-gen -q -m "$(model grimm)" --jsonl -t 1 -b 3 --prefix-cache-mb 1 --ignore-eos --stats stats <in >out &
     exec 7>in
     done=0
+    answered() { [ "$(wc -l <out)" -ge $done ]; }
     for firsts in "500 1500 2500" 1500 2500 500; do
         # shellcheck disable=SC2086
         wave $firsts
         done=$((done + $(wc -w <<<"$firsts")))
-        for ((i = 0; i < 500 && $(wc -l <out) < done; i++)); do sleep 0.02; done
+        wait_until answered
     done
     exec 7>&-
     wait $!
