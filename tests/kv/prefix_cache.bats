@@ -157,30 +157,30 @@ found() {
 }
 
 @test "every policy and cache type loads what any other stored, with the same bits (random)" {
-    local policies types=(f32 bf16 f16 q8 q4 q4h) hits=0 sizes_hits=0
-    local models=("$(model grimm)" "$(model llama-3-like)" "$BATS_FILE_TMPDIR/sizes.bmc")
+    local policies types=(f32 bf16 f16 q8 q4 q4h) models=("$(model grimm)" "$(model llama-3-like)" "$BATS_FILE_TMPDIR/sizes.bmc")
+    local turn name type cache first policy how want
     echo "# BMC_SEED=$BMC_SEED" >&3
     RANDOM=$BMC_SEED
     # shellcheck disable=SC2207
     policies=($(kv_policies))
     policies+=(bmc:T=3 shift:S=96 paged:32 reserve:r=7)
-    for turn in {1..60}; do
-        [ $turn -le 14 ] || [ $hits -le 100 ] || [ $sizes_hits -le 30 ] || break # some seeds need more turns to find as many tokens
-        name=${models[RANDOM % 3]} policy=${policies[turn % ${#policies[@]}]}
-        [[ $name != *sizes* || $policy != headwise ]] || policy=segment # which heads of two sizes do not have
-        type=${types[RANDOM % 6]} cache=cache-$((RANDOM % 2))
-        jq -nc --argjson s $((RANDOM % 3)) --argjson n $((1 + RANDOM % 5)) --argjson t $((RANDOM % 2)) 'range($n) as $i |
+    for turn in "${!policies[@]}"; do
+        name=${models[(turn + BMC_SEED) % 3]} type=${types[RANDOM % 6]} cache=cache-$((RANDOM % 2))
+        jq -nc --argjson s $((RANDOM % 3)) --argjson n $((2 + RANDOM % 4)) --argjson t $((RANDOM % 2)) 'range($n) as $i |
             {id: $i, ids: [range(1 + 19 * $i + 7 * $s) | 5 + (. * (7 + 2 * $s) + $s) % 240], n: (1 + 11 * $i % 30), temperature: ($t * 0.9), seed: $i}' >in
-        want=$(outcome --cache-type $type -c 128 -np 1 --kv iterative --prefix-cache-mb 0)
-        how="--cache-type $type -c 128 -np $((1 + RANDOM % 4)) --kv $policy --chunk $((1 + RANDOM % 40)) -t $((1 + RANDOM % 2))"
-        [ $((RANDOM % 2)) -eq 0 ] || how+=" --prefix-cache-mb 0"
-        [[ $how != *shift:S=96* ]] || want=$(outcome --cache-type $type -c 128 -np 1 --kv shift:S=96 --prefix-cache-mb 0)
-        assert_equal "$turn $name $how: $(outcome $how --prefix-cache $cache)" "$turn $name $how: $want"
-        found=$(jq .prefix_cache_hit_tokens stats.json)
-        hits=$((hits + found))
-        [[ $name != *sizes* ]] || sizes_hits=$((sizes_hits + found))
+        pick first "${policies[@]}"
+        for policy in "$first" "${policies[turn]}"; do
+            [[ $name != *sizes* || $policy != headwise ]] || policy=segment # which heads of two sizes do not have
+            want=iterative
+            [ "$policy" != shift:S=96 ] || want=$policy
+            want=$(outcome --cache-type $type -c 128 -np 1 --kv $want --prefix-cache-mb 0)
+            how="--cache-type $type -c 128 -np $((1 + RANDOM % 4)) --kv $policy --chunk $((1 + RANDOM % 40)) -t $((1 + RANDOM % 2))"
+            [ $((RANDOM % 2)) -eq 0 ] || how+=" --prefix-cache-mb 0"
+            assert_equal "$turn $name $how: $(outcome $how --prefix-cache $cache)" "$turn $name $how: $want"
+        done
+        # The longest prompt has more whole blocks than tokens of the one before, which may be in memory.
+        [ "$(jq .prefix_cache_hit_tokens stats.json)" -gt 0 ] || fail "$turn $name $first $how: $(<stats.json)"
     done
-    [ $hits -gt 100 ] && [ $sizes_hits -gt 30 ] || fail "$hits, $sizes_hits of KV heads of two sizes"
 }
 
 @test "drafts, heads, beams, constraints and offloading give the same with the cache, cold and warm" {
