@@ -86,16 +86,19 @@ static void add_standard(int fd, const char *name)
         remember(&use);
 }
 
-/* True if the folder contains this file under any name. */
-static bool folder_holds(const char *folder, const struct stat *file)
+/* True if the folder contains this file under any name. Of regular files only those are looked at that may be the same
+ * one: folders of a prefix cache have a hundred thousand. */
+static bool folder_holds(const char *folder, const struct output_path *file)
 {
     DIR *dir = opendir(folder);
+    const char *slash = strrchr(file->path, '/'), *name = slash ? slash + 1 : file->path;
     struct dirent *entry;
     struct stat st;
     bool found = false;
     while (dir && !found && (entry = readdir(dir)))
-        found = fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && st.st_dev == file->st_dev &&
-                st.st_ino == file->st_ino;
+        if (entry->d_type != DT_REG || file->st.st_nlink > 1 || strcmp(entry->d_name, name) == 0)
+            found = fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && st.st_dev == file->st.st_dev &&
+                    st.st_ino == file->st.st_ino;
     if (dir)
         closedir(dir);
     return found;
@@ -130,7 +133,7 @@ static int check_other(const struct use *out, const struct use *other, enum repl
         return err_set(err, "--%s: %s is read (%s%s), so it is not replaced: give another name",
                        out->name, out->path, dashes(other), other->name);
     if (replaces == REPLACES_NOTHING && other->place.kind == OUTPUT_FOLDER &&
-        out->place.kind == OUTPUT_FILE && folder_holds(other->path, &out->place.st))
+        out->place.kind == OUTPUT_FILE && folder_holds(other->path, &out->place))
         return err_set(
             err, "--%s: %s is a file of %s, which is read, so it is not replaced: give another name",
             out->name, out->path, other->path);

@@ -10,13 +10,16 @@ struct prefix_store {
     struct kvblock_folder *folder;
     struct hash version; /* of the program */
     bool bound;
-    struct hash base;           /* the settings: part of the parent of first blocks */
-    struct kvblock_head head;   /* of all blocks, without key and tokens */
-    struct kvblock_head *block; /* the head, and room for KV entries: the block being read or written */
-    struct kvblock_head *state; /* likewise of recurrent states; NULL: the model has none */
+    struct hash base;         /* the settings: part of the parent of first blocks */
+    struct kvblock_head head; /* of all blocks, without key and tokens */
+    /* heads, and room for KV entries: the block being written, or [at_once] blocks being read */
+    struct kvblock_head *block;
+    size_t at_once;
+    struct kvblock_head *want;  /* [at_once] */
+    struct kvblock_head *state; /* as `block` of recurrent states; NULL: the model has none */
     size_t state_bytes;
     struct kvfile_sizes *sizes; /* [layers] */
-    /* [layers]: the block's KV entries, while the backend has adopted it */
+    /* [at_once][layers]: KV entries of the blocks, while the backend has adopted them */
     struct kv_layer_rows *layer;
 };
 
@@ -34,17 +37,13 @@ int prefix_store_open(struct prefix_store **out, const char *path, size_t size, 
     return -1;
 }
 
-static size_t block_bytes(const struct prefix_store *s)
-{
-    return sizeof *s->block + (size_t)s->head.bytes;
-}
-
 void prefix_store_close(struct prefix_store *s)
 {
     if (!s)
         return;
     kvblock_folder_close(s->folder);
     free(s->block);
+    free(s->want);
     free(s->state);
     free(s->sizes);
     free(s->layer);
@@ -102,8 +101,10 @@ static int check_session(const struct session *session, struct err *err)
     return 0;
 }
 
+/* Blocks are read some at a time, by all threads: about as many bytes as stay in their caches until they are copied. */
 int prefix_store_bind(struct prefix_store *s, const struct session *session, struct err *err)
 {
+    enum { READ_BYTES = 2 << 20, LEAST = 8 };
     const struct kv_shape *shape = &kv_setup(session_kv(session))->shape;
     if (check_session(session, err) < 0)
         return -1;
@@ -114,10 +115,12 @@ int prefix_store_bind(struct prefix_store *s, const struct session *session, str
         return -1;
     s->base = settings_hash(s, session);
     s->state_bytes = kv_state_bytes(session_kv(session));
-    s->block = mem_zalloc(1, block_bytes(s));
+    s->at_once = size_max(LEAST, size_min(READ_BYTES / kvblock_stride(&s->head), KVBLOCK_AT_ONCE));
+    s->block = mem_zalloc(s->at_once, kvblock_stride(&s->head));
+    s->want = mem_alloc(s->at_once, sizeof *s->want);
     s->state = s->state_bytes ? mem_alloc(1, sizeof *s->state + s->state_bytes) : NULL;
-    s->layer = mem_alloc(shape->layers + 1, sizeof *s->layer);
-    if (!s->block || !s->layer || (s->state_bytes && !s->state))
+    s->layer = mem_alloc(s->at_once * shape->layers + 1, sizeof *s->layer);
+    if (!s->block || !s->want || !s->layer || (s->state_bytes && !s->state))
         return err_no_memory(err, "blocks of the prefix cache");
     *s->block = s->head;
     s->bound = true;
@@ -132,13 +135,19 @@ struct prefix_chain prefix_store_begin(const struct prefix_store *s, const struc
     hasher_init(&hasher);
     hasher_add(&hasher, &s->base, sizeof s->base);
     hasher_add(&hasher, &entries, sizeof entries);
-    return (struct prefix_chain){.key = hasher_result(&hasher)};
+    return (struct prefix_chain){.key = hasher_result(&hasher), .begun = kvblock_now()};
 }
 
 /* The key of the block that follows the chain. */
 static struct hash next_key(const struct prefix_chain *chain, const uint32_t *token)
 {
     return kvblock_key(&chain->key, token + chain->blocks * TOKENS);
+}
+
+/* The time of use of the block behind `blocks` blocks. */
+static uint64_t used_at(const struct prefix_chain *chain, size_t blocks)
+{
+    return chain->begun - blocks * KVBLOCK_USE_NS;
 }
 
 static void advance(struct prefix_chain *chain, const struct hash *key)
@@ -178,22 +187,42 @@ static struct kvblock_head head_of(const struct prefix_store *s, const struct ha
     return head;
 }
 
-/* Appends the block's entries [first, first + rows) to a sequence that will have `expected` more. */
-static int extend(struct prefix_store *s, struct session *session, size_t seq, size_t first,
+/* Appends entries [first, first + rows) of the n blocks to a sequence that will have `expected` more. */
+static int extend(struct prefix_store *s, struct session *session, size_t seq, size_t n, size_t first,
                   size_t rows, size_t expected, struct err *err)
 {
     const struct backend_memory *memory = kv_setup(session_kv(session))->memory;
-    const struct device_addr at = memory->adopt(s->block, block_bytes(s));
+    const size_t layers = s->head.layers, each = kvblock_stride(&s->head);
+    const struct device_addr at = memory->adopt(s->block, n * each);
     if (addr_is_null(at))
         return err_no_memory(err, "a block of the prefix cache");
-    for (size_t l = 0; l < s->head.layers; l++) {
-        s->layer[l].k = addr_add(at, kvblock_rows_at(s->sizes, l, false));
-        s->layer[l].v = addr_add(at, kvblock_rows_at(s->sizes, l, true));
-        s->layer[l].types = (struct kv_types){s->sizes[l].type[KV_K], s->sizes[l].type[KV_V]};
+    for (size_t l = 0; l < layers; l++) {
+        const size_t k = kvblock_rows_at(s->sizes, l, false), v = kvblock_rows_at(s->sizes, l, true);
+        for (size_t i = 0; i < n; i++)
+            s->layer[i * layers + l] = (struct kv_layer_rows){
+                addr_add(at, i * each + k),
+                addr_add(at, i * each + v),
+                {s->sizes[l].type[KV_K], s->sizes[l].type[KV_V]},
+            };
     }
     const int rc = session_extend(session, seq, s->layer, first, rows, TOKENS, expected, err);
-    memory->disown(at, block_bytes(s));
+    memory->disown(at, n * each);
     return rc;
+}
+
+/* Reads the n blocks behind the chain, whose heads are in s->want; as kvblock_folder_get(). */
+static size_t get_blocks(struct prefix_store *s, const struct prefix_chain *chain, size_t n,
+                         enum kvblock_found *next)
+{
+    size_t i = 0;
+    if (s->head.bytes)
+        return kvblock_folder_get(s->folder, s->want, n, used_at(chain, chain->blocks), s->block, next);
+    for (*next = KVBLOCK_FOUND; i < n; i++) /* some have no file */
+        if (has_file(s, chain->blocks + i + 1) &&
+            !kvblock_folder_get(s->folder, &s->want[i], 1, used_at(chain, chain->blocks + i), s->block,
+                                next))
+            break;
+    return i;
 }
 
 /* Loads the KV entries of the first `most` tokens as far as they are stored. */
@@ -201,24 +230,30 @@ static int load_entries(struct prefix_store *s, struct session *session, size_t 
                         const uint32_t *token, size_t n, size_t most, struct prefix_chain *chain,
                         size_t *dropped, struct err *err)
 {
-    while (s->bound && (chain->blocks + 1) * TOKENS <= n) {
-        const size_t begin = chain->blocks * TOKENS, end = size_min(begin + TOKENS, most);
-        const size_t have = session_length(session, seq);
-        const bool file = has_file(s, chain->blocks + 1);
-        const struct hash key = next_key(chain, token);
-        const struct kvblock_head want = head_of(s, &key, token + begin);
-        if (begin >= most || (have >= end && file && !kvblock_folder_has(s->folder, &key, false)))
-            break;
-        if (have < end) {
-            const enum kvblock_found found =
-                file ? kvblock_folder_get(s->folder, &want, chain->blocks, s->block) : KVBLOCK_FOUND;
-            *dropped += found == KVBLOCK_DAMAGED;
-            if (found != KVBLOCK_FOUND)
-                break;
-            if (extend(s, session, seq, have - begin, end - have, n - have, err) < 0)
-                return -1;
+    struct prefix_chain to = *chain;
+    const size_t last = size_min(div_up(most, TOKENS), n / TOKENS), have = session_length(session, seq);
+    enum kvblock_found next = KVBLOCK_FOUND;
+    for (; to.blocks < last && have >= size_min((to.blocks + 1) * TOKENS, most); *chain = to) {
+        const struct hash key = next_key(&to, token);
+        if (has_file(s, to.blocks + 1) && !kvblock_folder_has(s->folder, &key, false))
+            return 0;
+        advance(&to, &key);
+    }
+    while (chain->blocks < last && next == KVBLOCK_FOUND) {
+        const size_t begin = chain->blocks, length = session_length(session, seq);
+        size_t blocks = 0;
+        for (; blocks < size_min(last - begin, s->at_once); blocks++) {
+            const struct hash key = next_key(&to, token);
+            s->want[blocks] = head_of(s, &key, token + to.blocks * TOKENS);
+            advance(&to, &key);
         }
-        advance(chain, &key);
+        blocks = get_blocks(s, chain, blocks, &next);
+        *dropped += next == KVBLOCK_DAMAGED;
+        if (blocks && extend(s, session, seq, blocks, length - begin * TOKENS,
+                             size_min((begin + blocks) * TOKENS, most) - length, n - length, err) < 0)
+            return -1;
+        for (size_t i = 0; i < blocks; i++)
+            advance(chain, &s->want[i].key);
     }
     return 0;
 }
@@ -236,27 +271,33 @@ static struct kvblock_head state_head(const struct prefix_store *s, const struct
 
 /* Advances the chain over stored blocks, up to the token `most`, and its branch to the last one with a file. Sets *at to
  * its last position with a state behind the first `have` tokens, and *head to that of the state's file; 0: there is none. */
-static void find_state(const struct prefix_store *s, const uint32_t *token, size_t most, size_t have,
-                       struct prefix_chain *chain, size_t *at, struct kvblock_head *head)
+static int find_state(const struct prefix_store *s, const uint32_t *token, size_t most, size_t have,
+                      struct prefix_chain *chain, size_t *at, struct kvblock_head *head,
+                      struct err *err)
 {
+    AUTO(free_auto) struct hash *key = mem_alloc(most / TOKENS + 1, sizeof *key);
     *at = 0;
+    if (!key)
+        return err_no_memory(err, "keys of the prefix cache");
     while ((chain->blocks + 1) * TOKENS <= most) {
-        const size_t begin = chain->blocks * TOKENS, end = begin + TOKENS;
-        const struct hash key = next_key(chain, token);
-        const bool file = has_file(s, chain->blocks + 1),
-                   state = kvblock_folder_has(s->folder, &key, true);
-        if (file && !kvblock_folder_has(s->folder, &key, false))
+        const size_t i = chain->blocks;
+        key[i] = next_key(chain, token);
+        if (has_file(s, i + 1) && !kvblock_folder_has(s->folder, &key[i], false))
             break;
-        advance(chain, &key);
-        if (file || state)
-            chain->branch = size_max(chain->branch, end);
-        if (!state)
-            continue;
-        if (end <= have)
-            chain->state = end;
-        else
-            *at = end, *head = state_head(s, &key, token + begin);
+        advance(chain, &key[i]);
     }
+    for (size_t i = chain->blocks; i > 0; i--) {
+        const bool state = kvblock_folder_has(s->folder, &key[i - 1], true);
+        if (state || has_file(s, i))
+            chain->branch = size_max(chain->branch, i * TOKENS);
+        if (state && i * TOKENS <= have)
+            chain->state = i * TOKENS;
+        else if (state)
+            *at = i * TOKENS, *head = state_head(s, &key[i - 1], token + (i - 1) * TOKENS);
+        if (state)
+            break;
+    }
+    return 0;
 }
 
 /* Loads the KV entries up to the last state that is stored, and that state. Where a file turns out to be damaged, an
@@ -270,14 +311,16 @@ static int load_with_state(struct prefix_store *s, struct session *session, size
         struct prefix_chain found = begin;
         struct kvblock_head head;
         size_t at;
-        find_state(s, token, most, session_length(session, seq), &found, &at, &head);
+        if (find_state(s, token, most, session_length(session, seq), &found, &at, &head, err) < 0)
+            return -1;
         chain->key = begin.key;
         chain->blocks = 0;
         chain->branch = size_max(chain->branch, found.branch);
         chain->state = found.state;
         if (!at)
             return 0;
-        const enum kvblock_found got = kvblock_folder_get(s->folder, &head, at / TOKENS - 1, s->state);
+        enum kvblock_found got;
+        kvblock_folder_get(s->folder, &head, 1, used_at(chain, at / TOKENS - 1), s->state, &got);
         *dropped += got == KVBLOCK_DAMAGED;
         most = at - 1;
         if (got != KVBLOCK_FOUND)
@@ -362,7 +405,7 @@ static bool save_states(struct prefix_store *s, const struct session *session, s
         if (!kvblock_folder_has(s->folder, &key[i - first], true)) {
             *s->state = state_head(s, &key[i - first], token + i * TOKENS);
             kv_state_read(kv, seq, position, s->state + 1);
-            if (!kvblock_folder_put(s->folder, s->state, i))
+            if (!kvblock_folder_put(s->folder, s->state, used_at(chain, i)))
                 return false;
         }
         chain->state = position;
@@ -386,12 +429,14 @@ static int read_block(const struct prefix_store *s, struct kv *kv, size_t seq, s
 
 /* Stores a block unless it is there; adds its tokens to *stored. */
 static bool save_block(struct prefix_store *s, struct kv *kv, size_t seq, const uint32_t *token,
-                       size_t index, const struct hash *key, size_t *stored)
+                       const struct prefix_chain *chain, size_t index, const struct hash *key,
+                       size_t *stored)
 {
     if (!has_file(s, index + 1) || kvblock_folder_has(s->folder, key, false))
         return true;
     *s->block = head_of(s, key, token + index * TOKENS);
-    if (read_block(s, kv, seq, index * TOKENS) < 0 || !kvblock_folder_put(s->folder, s->block, index))
+    if (read_block(s, kv, seq, index * TOKENS) < 0 ||
+        !kvblock_folder_put(s->folder, s->block, used_at(chain, index)))
         return false;
     *stored += s->head.bytes ? TOKENS : KVBLOCK_EMPTY * TOKENS;
     return true;
@@ -418,7 +463,7 @@ size_t prefix_store_save(struct prefix_store *s, struct session *session, size_t
     if (s->state && !save_states(s, session, seq, token, first, end, key, ended, chain))
         return 0;
     size_t i = end;
-    while (i > first && save_block(s, kv, seq, token, i - 1, &key[i - 1 - first], &stored))
+    while (i > first && save_block(s, kv, seq, token, chain, i - 1, &key[i - 1 - first], &stored))
         i--;
     if (i == first) {
         chain->key = to.key;

@@ -29,6 +29,7 @@ int prefix_store_bind(struct prefix_store *store, const struct session *session,
 /* Where a sequence is in its chain of blocks. */
 struct prefix_chain {
     struct hash key; /* of the last of the blocks, or what first blocks begin with */
+    uint64_t begun;  /* kvblock_now() */
     size_t blocks;   /* leading blocks that were found or stored */
     /* Of models with recurrent layers, in tokens: the last position with a stored state; end of the blocks that were
      * there, with or without one; and positions whose states are to be stored, 0: none. */

@@ -427,8 +427,8 @@ int kv_state_load(struct kv *kv, size_t seq, size_t position, const void *state,
 bool kv_attaches(const struct kv *kv, const struct kv_layer_rows *layer);
 
 /* Appends `rows` rows to a sequence whose rows are all in the cache (not attached, none dropped): copies
- * of rows [first, first + rows) of the caller's memory, layer[layers] of the cache's types with `stored`
- * rows per head. Memory for `expected` rows is allocated at once, if they are more. Fails beyond kv_left()
+ * of rows [first, first + rows) of the caller's memory, of the cache's types in parts of `stored` rows per head,
+ * layer[part][layers]. Memory for `expected` rows is allocated at once, if they are more. Fails beyond kv_left()
  * or kv_untrimmed_limit(); the sequence is then unchanged. */
 int kv_extend(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first, size_t rows,
               size_t stored, size_t expected, struct err *err) MUST_USE;

@@ -1,5 +1,8 @@
 /* Loads saved rows into a sequence (kv_attach()) and reads them back (kv_read()), for snapshots. */
+#include <stdatomic.h>
+
 #include "base/clock.h"
+#include "base/threads.h"
 #include "kv/kv_rows.h"
 
 static bool has_types(const struct kv *kv, const struct kv_layer_rows *layer)
@@ -13,6 +16,35 @@ static bool has_types(const struct kv *kv, const struct kv_layer_rows *layer)
 bool kv_attaches(const struct kv *kv, const struct kv_layer_rows *layer)
 {
     return kv->policy->attach && !kv->spec.lockstep && !kv->spec.layer_memory && has_types(kv, layer);
+}
+
+/* Rows [first, first + rows) of the caller's memory, which become the next ones of the sequence. */
+struct append {
+    struct kv *kv;
+    size_t seq;
+    const struct kv_layer_rows *layer; /* [part][layers], of parts of `stored` rows */
+    size_t first, rows, stored;
+    atomic_size_t kept_bytes;
+};
+
+/* Appends the rows of a part. */
+static void append_part(void *arg, size_t index)
+{
+    struct append *a = arg;
+    const size_t layers = a->kv->setup.shape.layers, part = a->first / a->stored + index,
+                 begin = size_max(a->first, part * a->stored),
+                 end = size_min(a->first + a->rows, (part + 1) * a->stored);
+    for (size_t l = 0; l < layers; l++) {
+        const struct kv_layer_rows *from = &a->layer[part * layers + l];
+        const size_t d = kv_layer_sizes(a->kv, l)->head_dim, k = dtype_row_bytes(from->types.k, d),
+                     v = dtype_row_bytes(from->types.v, d), at = begin - part * a->stored;
+        a->kept_bytes += kv_rows_store(a->kv, a->seq, l, begin - a->first, end - begin,
+                                       (const struct kv_row_source[]){
+                                           {addr_add(from->k, at * k), from->types.k, k, a->stored * k},
+                                           {addr_add(from->v, at * v), from->types.v, v, a->stored * v},
+                                       },
+                                       NULL);
+    }
 }
 
 /* Appends rows [first, first + rows) of the caller's memory: copies of those of the cache's types, so that none is
@@ -29,20 +61,12 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *la
         return -1;
     kv->seq[seq].pending = rows;
     const double start = clock_ms();
-    size_t kept = 0;
-    for (size_t l = 0; l < shape->layers; l++) {
-        const size_t d = kv_layer_sizes(kv, l)->head_dim, k = dtype_row_bytes(layer[l].types.k, d),
-                     v = dtype_row_bytes(layer[l].types.v, d);
-        kept += kv_rows_store(kv, seq, l, 0, rows,
-                              (const struct kv_row_source[]){
-                                  {addr_add(layer[l].k, first * k), layer[l].types.k, k, stored * k},
-                                  {addr_add(layer[l].v, first * v), layer[l].types.v, v, stored * v},
-                              },
-                              NULL);
-    }
+    struct append a = {kv, seq, layer, first, rows, stored, 0};
+    parallel_for((first + rows - 1) / stored - first / stored + 1, kv_rows_bytes(kv, rows), append_part,
+                 &a);
     if (!same)
         atomic_fetch_add(&kv->converted_rows, kv->n_heads * rows);
-    kv_count_copied(kv, same ? kept : kv_rows_bytes(kv, rows));
+    kv_count_copied(kv, same ? a.kept_bytes : kv_rows_bytes(kv, rows));
     kv->stats.copy_ms += clock_ms() - start;
     kv->stats.copied_rows += rows;
     return 0;

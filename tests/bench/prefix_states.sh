@@ -45,11 +45,17 @@ bin/bmc-convert --synth "$work/hybrid.shape" -o "$work/hybrid.bmc" >/dev/null 2>
 # ids TOKEN: the prompt, with this token where it is edited.
 ids() { awk -v n="$tokens" -v edit=$edit -v token="$1" 'BEGIN { for (i = 0; i < n; i++) printf "%d ", i == edit ? token : 5 + i * 7 % 500 }' >"$work/ids"; }
 
-# first_token OPTION..: milliseconds of a process that ends with its first token, tokens computed, hash of the logits.
+# first_token OPTION..: milliseconds until a process has written its first token (later it synchronises its statistics to disk,
+# and with them files that another process has just written), tokens computed, hash of the logits.
 first_token() {
     begin=$(date +%s%N)
-    bin/bmc-gen -q -m "$work/hybrid.bmc" -t "$threads" -c $((tokens + 64)) --prompt-ids "$(cat "$work/ids")" -n 1 --ignore-eos --ids --stats "$work/stats.json" "$@" >/dev/null
-    jq -r --argjson ns $(($(date +%s%N) - begin)) '"\($ns / 1e6 | round) \(.prefill_tokens) \(.logits_hash)"' "$work/stats.json"
+    bin/bmc-gen -q -m "$work/hybrid.bmc" -t "$threads" -c $((tokens + 64)) --prompt-ids "$(cat "$work/ids")" -n 1 --ignore-eos --ids --stats "$work/stats.json" "$@" |
+        (
+            head -c 1 >/dev/null
+            date +%s%N
+            cat >/dev/null
+        ) >"$work/end"
+    jq -r --argjson ns $(($(cat "$work/end") - begin)) '"\($ns / 1e6 | round) \(.prefill_tokens) \(.logits_hash)"' "$work/stats.json"
 }
 
 cache="$work/cache${STATES:+,states=$STATES}"

@@ -306,6 +306,8 @@ renew() {
     renew
     touch cache/notes.txt cache/0123.kvblock cache/.tmp-1-1
     ok gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache cache
+    [ -e cache/.tmp-1-1 ]                                       # nothing was written
+    ok gen --prompt-ids "$(ids 100)" -n 20 --prefix-cache cache # one more block
     [ -e cache/notes.txt ]
     [ -e cache/0123.kvblock ]
     [ ! -e cache/.tmp-1-1 ]
@@ -368,9 +370,13 @@ renew() {
 }
 
 @test "the least recently used blocks are evicted, later ones of a prompt first" {
+    # shellcheck disable=SC2012 # hexadecimal names
+    latest() { (cd cache && ls -t ./*.kvblock | head -n 4); }
     ok gen --prompt-ids "$(ids 64 a)" -n 1 --prefix-cache cache,size=800K
+    first=$(latest)
     ok gen --prompt-ids "$(ids 64 b)" -n 1 --prefix-cache cache,size=800K
     ok gen --prompt-ids "$(ids 64 a)" -n 1 --prefix-cache cache,size=800K # 8 blocks of 64 KiB and a half
+    assert_equal "$(latest)" "$first"
     assert_equal "$(stat_of prefix_cache_hit_tokens) $(blocks cache)" "[63] 8"
     ok gen --prompt-ids "$(ids 96 c)" -n 1 --prefix-cache cache,size=800K # 6 more: b goes
     [ "$(du -sb cache | cut -f 1)" -le $((800 * 1024 + 4096 + 128)) ]

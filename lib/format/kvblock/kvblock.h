@@ -31,6 +31,12 @@ struct kvblock_head {
     uint64_t spare[4];
 };
 
+/* Bytes from a block in memory with this head to the next one. */
+static inline size_t kvblock_stride(const struct kvblock_head *head)
+{
+    return round_up(sizeof *head + (size_t)head->bytes, 64);
+}
+
 /* Sets the constant members of *head, and `bytes`, from the sizes of the layers. Fails if the size overflows. */
 int kvblock_shape(struct kvblock_head *head, const struct kvfile_sizes *sizes, size_t layers,
                   struct err *err) MUST_USE;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/threads.h"
 
 enum { NAME_SIZE = 2 * HASH_BYTES + sizeof KVBLOCK_SUFFIX };
 _Static_assert(sizeof KVBLOCK_SUFFIX == sizeof KVBLOCK_STATE, "names have one length");
@@ -16,6 +17,7 @@ struct kvblock_folder {
     char *path;
     int fd, lock_fd; /* lock_fd -1: processes cannot exclude each other */
     size_t size;
+    bool counted;                /* the blocks that there are, before the first is written */
     size_t bytes, written;       /* of all blocks when they were counted last, and written since then */
     size_t n_temporary;          /* number of unfinished files so far, for their names */
     bool read_only;              /* writing has failed */
@@ -38,6 +40,7 @@ static bool has_state(const struct kvblock_head *head)
 static void count_blocks(struct kvblock_folder *f, size_t most)
 {
     const struct kvblock_usage usage = kvblock_evict(f->fd, f->lock_fd, most);
+    f->counted = true;
     f->bytes = usage.bytes;
     f->counts.evicted_blocks += usage.evicted;
     f->written = 0;
@@ -138,7 +141,6 @@ int kvblock_folder_open(struct kvblock_folder **out, const char *path, size_t si
         say(f, "its file \"" KVBLOCK_STATS_NAME
                "\" holds no counters of a prefix cache: it is left as it is, and nothing is counted");
     open_lock(f);
-    count_blocks(f, size);
     return 0;
 fail:
     kvblock_folder_close(f);
@@ -169,16 +171,17 @@ bool kvblock_folder_has(const struct kvblock_folder *f, const struct hash *key, 
     return faccessat(f->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Sets a file's time of use: now, but earlier for later blocks of a sequence, which are of no use
- * without the earlier ones. */
-static void mark_used(int fd, size_t index)
+uint64_t kvblock_now(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    const uint64_t ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec - index * 1000;
-    now.tv_sec = (time_t)(ns / 1000000000);
-    now.tv_nsec = (long)(ns % 1000000000);
-    (void)!futimens(fd, (const struct timespec[]){now, now});
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void mark_used(int fd, uint64_t used)
+{
+    const struct timespec at = {(time_t)(used / 1000000000), (long)(used % 1000000000)};
+    (void)!futimens(fd, (const struct timespec[]){at, at});
 }
 
 static int read_all(int fd, char *to, size_t bytes, struct err *err)
@@ -216,30 +219,74 @@ static int read_block(int fd, const struct kvblock_head *want, struct kvblock_he
     return read_all(fd, (char *)block, bytes, err) < 0 ? -1 : kvblock_check(block, bytes, want, err);
 }
 
-enum kvblock_found kvblock_folder_get(struct kvblock_folder *f, const struct kvblock_head *want,
-                                      size_t index, struct kvblock_head *block)
+/* Reads and checks a block. Thread-safe. */
+static enum kvblock_found get_block(const struct kvblock_folder *f, const struct kvblock_head *want,
+                                    uint64_t used, struct kvblock_head *block, struct err *err)
 {
     char name[NAME_SIZE];
-    struct err err, sentence;
     name_of(&want->key, has_state(want), name);
     const int fd = openat(f->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return KVBLOCK_MISSING;
-    const int rc = fd < 0 ? err_errno(&err, "cannot open") : read_block(fd, want, block, &err);
+    const int rc = fd < 0 ? err_errno(err, "cannot open") : read_block(fd, want, block, err);
     if (rc == 0)
-        mark_used(fd, index);
+        mark_used(fd, used);
     if (fd >= 0)
         close(fd);
-    if (rc == 0)
-        return KVBLOCK_FOUND;
+    return rc == 0 ? KVBLOCK_FOUND : KVBLOCK_DAMAGED;
+}
+
+static void drop_damaged(struct kvblock_folder *f, const struct kvblock_head *want,
+                         const struct err *why)
+{
+    char name[NAME_SIZE];
+    struct err sentence;
+    name_of(&want->key, has_state(want), name);
     (void)!unlinkat(f->fd, name, 0);
     err_set(&sentence, "%s/%.16s..: %s: the block is dropped and computed again", f->path, name,
-            err.text);
+            why->text);
     if (!f->warned_read)
         f->warn.say(f->warn.arg, sentence.text);
     f->warned_read = true;
     f->counts.dropped_blocks++;
-    return KVBLOCK_DAMAGED;
+}
+
+struct getting {
+    const struct kvblock_folder *folder;
+    const struct kvblock_head *want;
+    uint64_t used;
+    char *to;
+    bool *found;
+};
+
+static void get_one(void *arg, size_t i)
+{
+    const struct getting *g = arg;
+    struct err err;
+    g->found[i] =
+        get_block(g->folder, &g->want[i], g->used - i * KVBLOCK_USE_NS,
+                  (struct kvblock_head *)(g->to + i * kvblock_stride(g->want)), &err) == KVBLOCK_FOUND;
+}
+
+size_t kvblock_folder_get(struct kvblock_folder *f, const struct kvblock_head *want, size_t n,
+                          uint64_t used, struct kvblock_head *blocks, enum kvblock_found *next)
+{
+    bool found[KVBLOCK_AT_ONCE];
+    struct getting g = {f, want, used, (char *)blocks, found};
+    size_t i = 0;
+    assert(n <= KVBLOCK_AT_ONCE);
+    parallel_for(n, n * (size_t)want->bytes, get_one, &g);
+    *next = KVBLOCK_FOUND;
+    for (; i < n && *next == KVBLOCK_FOUND; i++) {
+        struct err err;
+        if (found[i])
+            continue;
+        *next = get_block(f, &want[i], used - i * KVBLOCK_USE_NS,
+                          (struct kvblock_head *)(g.to + i * kvblock_stride(want)), &err);
+        if (*next == KVBLOCK_DAMAGED)
+            drop_damaged(f, &want[i], &err);
+    }
+    return *next == KVBLOCK_FOUND ? i : i - 1;
 }
 
 /* ---- writing ---- */
@@ -289,7 +336,7 @@ static int open_temporary(struct kvblock_folder *f, char name[NAME_SIZE])
 
 bool kvblock_folder_writes(const struct kvblock_folder *f) { return !f->read_only; }
 
-bool kvblock_folder_put(struct kvblock_folder *f, struct kvblock_head *block, size_t index)
+bool kvblock_folder_put(struct kvblock_folder *f, struct kvblock_head *block, uint64_t used)
 {
     const size_t bytes = sizeof *block + (size_t)block->bytes;
     char name[NAME_SIZE], temporary[NAME_SIZE];
@@ -301,7 +348,7 @@ bool kvblock_folder_put(struct kvblock_folder *f, struct kvblock_head *block, si
                 has_state(block) ? "recurrent state" : "block of KV entries", bytes, f->size);
         return fail_writing(f, &err);
     }
-    if (f->bytes + f->written + bytes > f->size || f->written > f->size / 32)
+    if (!f->counted || f->bytes + f->written + bytes > f->size || f->written > f->size / 32)
         count_blocks(f, f->size - bytes);
     block->hash = hash_of(block + 1, (size_t)block->bytes);
     name_of(&block->key, has_state(block), name);
@@ -311,7 +358,7 @@ bool kvblock_folder_put(struct kvblock_folder *f, struct kvblock_head *block, si
         return fail_writing(f, &err);
     }
     bool ok = write_all(fd, (const char *)block, bytes) == 0;
-    mark_used(fd, index);
+    mark_used(fd, used);
     ok = ok && renameat(f->fd, temporary, f->fd, name) == 0;
     if (!ok) {
         err_errno(&err, "%s: cannot write a block, no more of them are stored", f->path);

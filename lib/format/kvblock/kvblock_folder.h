@@ -16,8 +16,9 @@ struct kvblock_warn {
     void *arg;
 };
 
-/* Opens the folder, and creates it if it is missing; `size`: limit on the bytes of its blocks. Removes
- * unfinished files of processes that have ended. */
+/* Opens the folder, and creates it if it is missing; `size`: limit on the bytes of its blocks. Takes the same time
+ * however many there are: what the folder holds is counted, and unfinished files of processes that have ended are
+ * removed, before the first block is written. */
 int kvblock_folder_open(struct kvblock_folder **folder, const char *path, size_t size,
                         struct kvblock_warn warn, struct err *err) MUST_USE;
 void kvblock_folder_close(struct kvblock_folder *folder); /* NULL is accepted */
@@ -35,18 +36,26 @@ enum kvblock_found { KVBLOCK_MISSING, KVBLOCK_FOUND, KVBLOCK_DAMAGED };
  * is read. */
 bool kvblock_folder_has(const struct kvblock_folder *folder, const struct hash *key, bool state);
 
-/* Reads the block with the head *want, of either kind, to `block`, which has room for the head and its `bytes`, and checks
- * it. One that is damaged, no regular file, another user's or writable by others is removed. `index`, the
- * block's number in its sequence, orders blocks of one use: later ones are evicted first. */
-enum kvblock_found kvblock_folder_get(struct kvblock_folder *folder, const struct kvblock_head *want,
-                                      size_t index, struct kvblock_head *block);
+/* The time of use of blocks, in ns: a block has that of the request, less KVBLOCK_USE_NS for each block before it, so
+ * that later ones, which are of no use without the earlier ones, are evicted first. */
+enum { KVBLOCK_USE_NS = 1000 };
+uint64_t kvblock_now(void);
+
+enum { KVBLOCK_AT_ONCE = 64 }; /* most blocks of a call */
+
+/* Reads n consecutive blocks, of the same kind and with the heads want[n], in parallel, and checks them: to `blocks`, which
+ * has room for n, kvblock_stride() bytes apart. `used`: time of use of the first. Returns how many were found before the
+ * first that was not, and in *next whether that one is missing or damaged; KVBLOCK_FOUND: there is none. One that is
+ * damaged, no regular file, another user's or writable by others is removed. */
+size_t kvblock_folder_get(struct kvblock_folder *folder, const struct kvblock_head *want, size_t n,
+                          uint64_t used, struct kvblock_head *blocks, enum kvblock_found *next);
 
 /* True until writing has failed. */
 bool kvblock_folder_writes(const struct kvblock_folder *folder);
 
 /* Writes a block, whose head is complete but for its hash, and evicts others if the folder is full.
  * Returns false if that fails: then the folder is read only from now on, after a warning. */
-bool kvblock_folder_put(struct kvblock_folder *folder, struct kvblock_head *block, size_t index);
+bool kvblock_folder_put(struct kvblock_folder *folder, struct kvblock_head *block, uint64_t used);
 
 /* Claims the block with the key for this process, which is about to compute it; false if another
  * process has done so and is alive. Claims of one process do not exclude each other. */

@@ -70,17 +70,18 @@ static void unlink_in(const char *folder, const char *name)
 
 static void get_block(const char *folder, const struct kvblock_head *want, const uint8_t *data)
 {
-    struct kvblock_head *block = calloc(1, sizeof *want + (size_t)want->bytes);
+    struct kvblock_head *block = calloc(1, kvblock_stride(want));
     struct kvblock_folder *f;
+    enum kvblock_found next;
     struct err err;
     if (!block ||
         kvblock_folder_open(&f, folder, 1 << 20, (struct kvblock_warn){ignore, NULL}, &err) < 0)
         abort();
-    if (kvblock_folder_get(f, want, 0, block) == KVBLOCK_FOUND) {
+    if (kvblock_folder_get(f, want, 1, kvblock_now(), block, &next) == 1) {
         if (memcmp(block + 1, data + sizeof *block, (size_t)want->bytes) != 0)
             abort();
         walk(block);
-        if (!kvblock_folder_put(f, block, 0))
+        if (!kvblock_folder_put(f, block, kvblock_now()))
             abort();
     }
     kvblock_folder_count(f, 16, 16);
