@@ -93,32 +93,48 @@ drafts_change_nothing() { # MODEL PLAIN CASES DRAFTED SEQUENCES
 END
 }
 
-@test "an MTP layer with latent attention and experts: proposals match transformers, ids those without it" {
-    mkdir latent
-    ln -s "$FIXTURES/families/tokenizer.json" latent
-    ln -s "$FIXTURES/families/deepseek-v3-moe/model.safetensors" latent/model-1.safetensors
-    ln -s "$FIXTURES/heads/mtp-latent/model.safetensors" latent/model-2.safetensors
-    jq '.num_nextn_predict_layers = 1' "$FIXTURES/families/deepseek-v3-moe/config.json" >latent/config.json
-    write_index latent
-    bmc-convert latent -o latent.bmc
-    assert_equal "$(info latent.bmc '.draft, .experts')" "$(printf 'mtp\n8')"
-    proposals_match latent.bmc "$FIXTURES/heads/mtp-latent.json" 1000
+# A model of FAMILY with the MTP layer heads/mtp-NAME: folder `here`, here.bmc; EDIT of its config.json.
+with_layer() { # FAMILY NAME EDIT
+    rm -rf here
+    mkdir here
+    ln -s "$FIXTURES/families/tokenizer.json" here
+    ln -s "$FIXTURES/families/$1/model.safetensors" here/model-1.safetensors
+    ln -s "$FIXTURES/heads/mtp-$2/model.safetensors" here/model-2.safetensors
+    jq "$3" "$FIXTURES/families/$1/config.json" >here/config.json
+    write_index here
+    bmc-convert here -o here.bmc
+}
+
+@test "MTP layers with latent attention and experts: proposals match transformers, ids those without them" {
+    with_layer deepseek-v3-moe latent '.num_nextn_predict_layers = 1'
+    assert_equal "$(info here.bmc '.draft, .experts')" "$(printf 'mtp\n8')"
+    proposals_match here.bmc "$FIXTURES/heads/mtp-latent.json" 1000
     for type in auto q8_0; do
-        bmc-convert latent --type $type -o latent.bmc
-        drafts_change_nothing latent.bmc latent.bmc "$FIXTURES/heads/mtp-latent.json" 50 3
+        bmc-convert here --type $type -o here.bmc
+        drafts_change_nothing here.bmc here.bmc "$FIXTURES/heads/mtp-latent.json" 50 3
     done
+}
+
+@test "MTP layers with sparse attention and of Step 3.5: proposals match transformers, ids those without them" {
+    while read -r family name draft edit; do
+        with_layer $family $name ".num_nextn_predict_layers = 1 | $edit"
+        assert_equal "$name $(info here.bmc .draft)" "$name $draft"
+        proposals_match here.bmc "$FIXTURES/heads/mtp-$name.json" 1000
+        drafts_change_nothing here.bmc here.bmc "$FIXTURES/heads/mtp-$name.json" 40 3
+    done <<'END'
+deepseek-v32 v32 mtp .
+glm-moe-dsa glm-dsa mtp .
+step35 step35 step-mtp .swiglu_limits_shared[4] = 0.5
+END
+    # Of lists with an entry per layer it needs its own; a second layer is not used.
+    edit_json here/config.json '.swiglu_limits_shared = .swiglu_limits_shared[:4]'
+    expect_error 1 'config.json: "swiglu_limits_shared" has 4 entries for 4 layers and 1 MTP layers; complete it, or set "num_nextn_predict_layers" to 0' \
+        bmc-convert here -o x.bmc
 }
 
 @test "MTP layers of Qwen3.5 and Qwen3-Next: proposals match PyTorch, ids those without them" {
     for name in qwen35 qwen35-moe qwen3next; do
-        rm -rf here
-        mkdir here
-        ln -s "$FIXTURES/families/tokenizer.json" here
-        ln -s "$FIXTURES/families/$name/model.safetensors" here/model-1.safetensors
-        ln -s "$FIXTURES/heads/mtp-$name/model.safetensors" here/model-2.safetensors
-        cp "$FIXTURES/families/$name/config.json" here/
-        write_index here
-        bmc-convert here -o here.bmc
+        with_layer $name $name .
         bmc-convert "$FIXTURES/families/$name" -o alone.bmc
         assert_equal "$name $(info here.bmc '.draft, .model_id')" "$name $(printf 'qwen-mtp\n%s' "$(info alone.bmc .model_id)")"
         assert_equal "$name $(info alone.bmc .draft)" "$name null"

@@ -112,24 +112,15 @@ static json_int_t mtp_layers(const struct unused_search *s)
     return json_integer_value(json_object_get(json_object_get(text, key) ? text : json, key));
 }
 
-/* The number of a tensor's layer in a GGUF file, or in a folder of a family that does not read MTP layers, and what follows;
- * NULL: it has none. */
-static const char *layer_number(const struct unused_search *s, const char *name)
-{
-    static const char folder[] = "layers.";
-    const char *mtp = family_value(s->family, "mtp"), *at = strstr(name, folder);
-    if (s->source->format->kind == KIND_GGUF)
-        return strncmp(name, "blk.", 4) == 0 ? name + 4 : NULL;
-    return at && mtp && strcmp(mtp, "none") == 0 ? at + sizeof folder - 1 : NULL;
-}
-
-/* True for tensors of MTP layers, behind those of the model, that are not read. */
+/* True for tensors of MTP layers in a GGUF file, behind those of the model. */
 static bool in_mtp_layer(const struct unused_search *s, const char *name)
 {
+    static const char block[] = "blk.";
     char digits[24] = "";
     size_t layer;
-    const char *number = layer_number(s, name);
-    const size_t len = number ? strspn(number, "0123456789") : 0;
+    const char *number = name + sizeof block - 1;
+    const bool in_block = s->source->format->kind == KIND_GGUF && begins(name, block);
+    const size_t len = in_block ? strspn(number, "0123456789") : 0;
     if (!len || len >= sizeof digits || number[len] != '.')
         return false;
     memcpy(digits, number, len);
@@ -147,18 +138,6 @@ static bool has_name(const struct unused_search *s, const struct weight_kind *ki
          nth++)
         if (strcmp(name, known) == 0)
             return true;
-    return false;
-}
-
-/* True for indexers of MTP layers, which attend to all positions. */
-static bool is_mtp_indexer(const struct unused_search *s, const char *name)
-{
-    const json_int_t mtp = mtp_layers(s);
-    for (size_t layer = 0; mtp > 0 && layer < size_min((size_t)mtp, SOURCE_MAX_LAYERS); layer++)
-        for (size_t i = 0; i < n_weight_kinds; i++)
-            if (strncmp(weight_kinds[i].name, "layer.index_", strlen("layer.index_")) == 0 &&
-                has_name(s, &weight_kinds[i], s->config->layers + layer, name))
-                return true;
     return false;
 }
 
@@ -182,7 +161,7 @@ static enum reason find_reason(const struct unused_search *s, const struct sourc
     const enum reason reason = by_name(tensor->name, format->kind == KIND_GGUF);
     if (reason != UNKNOWN)
         return reason;
-    if (in_mtp_layer(s, tensor->name) || is_mtp_indexer(s, tensor->name))
+    if (in_mtp_layer(s, tensor->name))
         return MTP;
     if (is_shared_kv(s, tensor->name))
         return SHARED_KV;

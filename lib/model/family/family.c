@@ -465,7 +465,20 @@ static size_t number_at(const json_t *json, const char *path)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Applies "layer_lists NAME,NAME.. LAYERS MTP": lists that count MTP layers, too, get the entries of the others. */
+/* The entries of a list that are those of a family's layers: without those of MTP layers, or that of the first of these. */
+static json_t *entries_of(const struct family *family, const json_t *list, size_t layers)
+{
+    const size_t first = family->first_layer, end = first ? first + 1 : layers;
+    json_t *cut = json_array();
+    for (size_t i = first; cut && i < end; i++)
+        if (json_array_append(cut, json_array_get(list, i)) < 0) {
+            json_decref(cut);
+            return NULL;
+        }
+    return cut;
+}
+
+/* Applies "layer_lists NAME,NAME.. LAYERS MTP": lists that count MTP layers, too, get the entries of the family's layers. */
 static int cut_layer_lists(const struct family *family, json_t *json, struct err *err)
 {
     struct words w;
@@ -478,13 +491,15 @@ static int cut_layer_lists(const struct family *family, json_t *json, struct err
     const size_t layers = number_at(json, w.word[1]), mtp = number_at(json, w.word[2]);
     for (char *names = w.word[0], *name; (name = strsep(&names, ","));) {
         const json_t *list = json_object_get(json, name);
-        if (!mtp || !json_is_array(list) || json_array_size(list) != layers + mtp)
-            continue;
-        AUTO(json_auto) json_t *cut = json_array();
-        for (size_t i = 0; cut && i < layers; i++)
-            if (json_push(cut, json_incref(json_array_get(list, i)), err) < 0)
-                return -1;
-        if (json_put(json, name, json_incref(cut), err) < 0)
+        const size_t n = json_array_size(list);
+        if (n && family->first_layer && n != layers + mtp)
+            return err_set(err,
+                           "config.json: \"%s\" has %zu entries for %zu layers and %zu MTP layers; "
+                           "complete it, or "
+                           "set \"%s\" to 0",
+                           name, n, layers, mtp, w.word[2]);
+        if (mtp && n && n == layers + mtp &&
+            json_put(json, name, entries_of(family, list, layers), err) < 0)
             return -1;
     }
     return 0;
