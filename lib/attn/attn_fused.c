@@ -46,6 +46,9 @@ static void softmax_partials_clear(size_t d, const struct softmax_partials *part
     memset(partials->context, 0, queries * d * sizeof(float));
 }
 
+/* e^(max - to): the factor for sums of exponentials less `max` to become those less `to`. */
+static float factor_to(float max, float to) { return max == to ? 1 : (float)repro_exp(max - to); }
+
 /* Merges b into a, where b is for later positions than a. Queries that attended to none of b's
  * positions keep a's results bit for bit. */
 static void softmax_partials_merge(size_t d, const struct softmax_partials *a,
@@ -55,8 +58,7 @@ static void softmax_partials_merge(size_t d, const struct softmax_partials *a,
         if (!(b->max[i] > -INFINITY) && !isnan(b->max[i]))
             continue;
         const float max = fmaxf(a->max[i], b->max[i]);
-        const float scale_a = (float)repro_exp(a->max[i] - max),
-                    scale_b = (float)repro_exp(b->max[i] - max);
+        const float scale_a = factor_to(a->max[i], max), scale_b = factor_to(b->max[i], max);
         float *sum = a->sum + i * NR, *context = a->context + i * d;
         for (size_t j = 0; j < NR; j++)
             sum[j] = sum[j] * scale_a + b->sum[i * NR + j] * scale_b;

@@ -215,15 +215,21 @@ static void value_bf16(struct block_state *b)
     }
 }
 
-/* Copies the contexts between a->context and panels. */
+/* Copies the contexts between a->context and panels, in whole registers where there are some. */
 INLINE void move_contexts(const struct block_state *b, bool in)
 {
-    const size_t d_v = b->a->d_v;
-    for (size_t panel = 0, j = 0; j < d_v; panel++, j += PANEL_WIDTH)
-        for (size_t i = 0; i < b->a->queries; i++) {
-            float *at = context_panel(b, panel, i), *context = b->a->context + i * d_v + j;
-            memcpy(in ? at : context, in ? context : at, size_min(PANEL_WIDTH, d_v - j) * sizeof *at);
+    const size_t d_v = b->a->d_v, whole = d_v / VW * VW;
+    for (size_t i = 0; i < b->a->queries; i++) {
+        float *context = b->a->context + i * d_v;
+        for (size_t j = 0; j < whole; j += VW) {
+            float *at = context_panel(b, j / PANEL_WIDTH, i) + j % PANEL_WIDTH;
+            vf_store(in ? at : context + j, vf_load(in ? context + j : at));
         }
+        for (size_t j = whole; j < d_v; j++) {
+            float *at = context_panel(b, j / PANEL_WIDTH, i) + j % PANEL_WIDTH;
+            *(in ? at : context + j) = *(in ? context + j : at);
+        }
+    }
 }
 
 /* The kernel, with the set's panel_bf16() and the phases of this file, or others that compute the same. */

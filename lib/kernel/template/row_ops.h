@@ -111,13 +111,17 @@ static void split(bf16 *high, bf16 *low, const float *x, size_t n)
     }
 }
 
-/* Copies an output row's products from `sum` to s[n rounded up to VW]; for activations split into
- * two bf16 terms, adds up the products of both. */
-INLINE void gather_sums(float *s, const struct epilogue *f, const float *sum, size_t row)
+/* VW products of an output row: of activations split into two bf16 terms, those of both, added up. */
+INLINE vf products_at(const struct epilogue *f, const float *sum, size_t row, size_t j)
 {
-    const float *a = sum + row * (f->split ? 2 : 1) * PANEL_WIDTH;
-    for (size_t j = 0; j < f->n; j += VW)
-        vf_store(s + j, f->split ? vf_load(a + j) + vf_load(a + PANEL_WIDTH + j) : vf_load(a + j));
+    const float *at = sum + row * (f->split ? 2 : 1) * PANEL_WIDTH + j;
+    return f->split ? vf_load(at) + vf_load(at + PANEL_WIDTH) : vf_load(at);
+}
+
+/* VW elements, of which `n` exist; the others are 0. */
+INLINE vf vf_load_some(const float *x, size_t n)
+{
+    return n >= VW ? vf_load(x) : (vf)vu_load_some(x, n);
 }
 
 /* Prefetches n elements of an output or residual row: rows are far apart, so hardware prefetchers
@@ -143,28 +147,32 @@ static void epilogue(const struct epilogue *f)
 {
     enum { AHEAD = 4 };
     for (size_t i = 0; i < f->rows; i++) {
-        float s[PANEL_WIDTH], g[PANEL_WIDTH], *y = f->y + i * f->y_stride;
+        float *y = f->y + i * f->y_stride;
+        const float *residual = f->residual ? f->residual + i * f->y_stride : NULL;
         if (i + AHEAD < f->rows) {
             prefetch_row(y + AHEAD * f->y_stride, f->n);
-            prefetch_row(f->residual ? f->residual + (i + AHEAD) * f->y_stride : NULL, f->n);
+            prefetch_row(residual ? residual + AHEAD * f->y_stride : NULL, f->n);
         }
-        gather_sums(s, f, f->sum, i);
-        for (size_t j = 0; f->bias && j < f->n; j++)
-            s[j] += f->bias[j];
-        if (f->gate) {
-            gather_sums(g, f, f->gate, i);
-            for (size_t j = 0; f->gate_bias && j < f->n; j++)
-                g[j] += f->gate_bias[j];
-            for (size_t j = 0; j < f->n; j += VW)
-                vf_store(s + j, gated(f, vf_load(g + j), vf_load(s + j)));
-        } else if (f->act != EPILOGUE_NONE) {
-            for (size_t j = 0; j < f->n; j += VW)
-                vf_store(s + j, vf_activate(f->act, vf_load(s + j)));
+        for (size_t j = 0; j < f->n; j += VW) {
+            const size_t n = f->n - j;
+            vf x = products_at(f, f->sum, i, j);
+            if (f->bias)
+                x += vf_load_some(f->bias + j, n);
+            if (f->gate) {
+                vf g = products_at(f, f->gate, i, j);
+                if (f->gate_bias)
+                    g += vf_load_some(f->gate_bias + j, n);
+                x = gated(f, g, x);
+            } else if (f->act != EPILOGUE_NONE) {
+                x = vf_activate(f->act, x);
+            }
+            if (residual)
+                x += vf_load_some(residual + j, n);
+            if (n >= VW)
+                vf_store(y + j, x);
+            else
+                memcpy(y + j, &x, n * sizeof *y);
         }
-        if (f->residual)
-            for (size_t j = 0; j < f->n; j++)
-                s[j] += f->residual[i * f->y_stride + j];
-        memcpy(y, s, f->n * sizeof *y);
     }
 }
 
