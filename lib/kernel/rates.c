@@ -48,23 +48,42 @@ static double rate_for(const struct kernel_rates *r, enum weights_class weights)
     return 0;
 }
 
-static bool slower(const struct kernel_rates *a, const struct kernel_rates *than)
+static bool slower(const struct kernel_rates *a, const struct kernel_rates *than, double margin)
 {
     bool any = false;
     for (int w = 0; w < WEIGHTS_CLASSES; w++) {
         const double rate = rate_for(a, (enum weights_class)w);
-        any |= rate > 0 && rate * RATES_MARGIN < rate_for(than, (enum weights_class)w);
+        any |= rate > 0 && rate * margin < rate_for(than, (enum weights_class)w);
     }
     return any;
 }
 
+static size_t fastest(const struct kernel_rates *rates, size_t n)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (!slower(&rates[i], &rates[best], RATES_MARGIN))
+            best = i;
+    return best;
+}
+
 const struct kernels *rates_fastest(const struct kernel_rates *rates, size_t n)
 {
-    const struct kernel_rates *best = rates;
-    for (size_t i = 1; i < n; i++)
-        if (!slower(&rates[i], best))
-            best = &rates[i];
-    return best->kernels;
+    return rates[fastest(rates, n)].kernels;
+}
+
+/* Other work only lowers rates. So the newest set is chosen as soon as it is slower than none; a set is left out as slower once
+ * it has been so in all rounds, or in a quarter of them by more than the factor that a busy second thread of the core explains. */
+static bool settled(const struct kernel_rates *rates, size_t n, int rounds)
+{
+    enum { SHARED_CORE = 2 };
+    const size_t best = fastest(rates, n);
+    for (size_t i = 0; i < n; i++)
+        if (i < best ? slower(&rates[best], &rates[i], RATES_MARGIN)
+                     : i > best && (rounds < RATES_ROUNDS / 4 ||
+                                    !slower(&rates[i], &rates[best], RATES_MARGIN * SHARED_CORE)))
+            return false;
+    return true;
 }
 
 size_t rates_measure(struct kernel_rates *rates, const struct kernels *const *sets, int turns)
@@ -75,12 +94,10 @@ size_t rates_measure(struct kernel_rates *rates, const struct kernels *const *se
             rates[n++] = (struct kernel_rates){.kernels = sets[i]};
             timed += sets[i]->peak[PEAK_F32] != NULL;
         }
-    /* Other work on the core only lowers rates: a set is left out as slower once it has been so in
-     * all rounds. */
-    for (int round = 0; round < RATES_ROUNDS && timed > 1; round++) {
+    for (int round = 1; timed > 1 && round <= RATES_ROUNDS; round++) {
         for (int turn = 0; turn < turns; turn++)
             measure_turn(rates, n);
-        if (rates_fastest(rates, n) == rates[n - 1].kernels)
+        if (settled(rates, n, round))
             break;
     }
     return n;

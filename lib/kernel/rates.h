@@ -9,10 +9,10 @@
 
 #include "kernel/kernel.h"
 
-/* RATES_MOST: maximum number of kernel sets. Values for `turns`: RATES_BRIEF measures for one to
- * two milliseconds; RATES_LONG is for results that are stored. RATES_ROUNDS: how often that is
- * repeated, at most, while the newest set seems slower than another. */
-enum { RATES_MOST = 16, RATES_BRIEF = 20, RATES_LONG = 200, RATES_ROUNDS = 4 };
+/* RATES_MOST: maximum number of kernel sets. Values for `turns`: RATES_BRIEF measures for 0.2 to 0.4 milliseconds; RATES_LONG is
+ * for results that are stored. RATES_ROUNDS: how often that is repeated, at most, while the newest set seems slower than
+ * another. */
+enum { RATES_MOST = 16, RATES_BRIEF = 5, RATES_LONG = 200, RATES_ROUNDS = 16 };
 
 /* A kernel set that this machine can run, and the throughput of its instructions on one core in
  * 10^9 operations per second, a multiply-add counting as two; 0: unknown. */
@@ -23,8 +23,8 @@ struct kernel_rates {
 
 /* Fills rates[] with the kernel sets of `sets` (ended by NULL) that are usable here, in that order
  * and at most RATES_MOST; returns their number. Times the instructions of each in `turns`
- * interleaved bursts, up to RATES_ROUNDS times, and keeps the fastest; times nothing if only one set
- * could be timed. */
+ * interleaved bursts, up to RATES_ROUNDS times, and keeps the fastest: once if the newest set is not
+ * slower, RATES_ROUNDS / 4 times if it is so without doubt. Times nothing if only one set could be timed. */
 size_t rates_measure(struct kernel_rates *rates, const struct kernels *const *sets, int turns);
 
 /* Chooses the default among `n` >= 1 kernel sets, simplest first. A set replaces the ones before it

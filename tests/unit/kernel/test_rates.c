@@ -129,6 +129,63 @@ static void test_sets(void)
     }
 }
 
+/* Benchmark loops of two sets, of which the newer one is `slowness` times slower, in its first `disturbed` calls by another
+ * `disturbance`. */
+static double slowness, disturbance;
+static int calls, disturbed;
+
+static double spin(double ops_per_ms)
+{
+    const double start = clock_ms();
+    double ms;
+    do
+        ms = clock_ms() - start;
+    while (ms < 0.005);
+    return ms * ops_per_ms;
+}
+static bool always(void) { return true; }
+static double run_older(size_t rounds, float *sink)
+{
+    *sink += (float)rounds;
+    return spin(1e6);
+}
+static double run_newer(size_t rounds, float *sink)
+{
+    *sink += (float)rounds;
+    return spin(1e6 / slowness / (calls++ < disturbed ? disturbance : 1));
+}
+static const struct peak older_loop = {.run = run_older}, newer_loop = {.run = run_newer};
+static const struct kernels older = {
+    .isa = "older", .usable = always, .peak = {[PEAK_F32] = &older_loop}};
+static const struct kernels newer = {
+    .isa = "newer", .usable = always, .peak = {[PEAK_F32] = &newer_loop}};
+
+static void expect_turns(const struct kernels *want, int turns)
+{
+    struct kernel_rates rates[RATES_MOST];
+    calls = 0;
+    const size_t n =
+        rates_measure(rates, (const struct kernels *const[]){&older, &newer, NULL}, RATES_BRIEF);
+    check(rates_fastest(rates, n) == want && calls == turns,
+          "%g times slower, %d times disturbed by %g: %s, %d turns; %s, %d wanted", slowness, disturbed,
+          disturbance, rates_fastest(rates, n)->isa, calls, want->isa, turns);
+}
+
+/* Few turns if the newest set is not slower, a quarter of all if it is so without doubt, else as many as it takes. */
+static void test_turns(void)
+{
+    slowness = 1, disturbed = 0;
+    expect_turns(&newer, RATES_BRIEF);
+    slowness = 4;
+    expect_turns(&older, RATES_BRIEF * RATES_ROUNDS / 4);
+    slowness = 2;
+    expect_turns(&older, RATES_BRIEF * RATES_ROUNDS);
+    slowness = 1, disturbance = 2, disturbed = RATES_BRIEF * (RATES_ROUNDS - 1) + 1;
+    expect_turns(&newer, RATES_BRIEF * RATES_ROUNDS);
+    disturbance = 10, disturbed = RATES_BRIEF * 2;
+    expect_turns(&newer, RATES_BRIEF * 3);
+}
+
 /* Rates measured repeatedly on this machine give the same choice, that of the programs, quickly. */
 static void test_measured(void)
 {
@@ -157,6 +214,7 @@ int main(void)
     test_machines();
     test_noise();
     test_sets();
+    test_turns();
     test_measured();
 #endif
     return check_result();
