@@ -38,7 +38,7 @@ CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
 LIB_CFLAGS = $(CFLAGS) -fPIC -fvisibility=hidden
 CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/first.h
 LDFLAGS  = $(SAN) -pthread
-# Only libraries that a program calls are linked; libzip is loaded when it is needed, but for its version.
+# Only libraries that a program calls are linked; libzip, which one of the tests calls, is loaded when it is needed.
 LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -luring $(LIBEDIT) -lm
 # Line editing in bmc-gen -i and bmc-spec -i, if libedit's header is there; LIBEDIT= leaves it out.
 LIBEDIT := $(shell echo '\#include <histedit.h>' | $(CC) -E - >/dev/null 2>&1 && echo -ledit)

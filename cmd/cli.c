@@ -408,11 +408,12 @@ int cli_read_all(const char *path, struct buf *text, struct err *err)
 enum { MORE_LIBRARIES = 4 };
 
 static struct {
-    const char *name, *version;
+    const char *name;
+    const char *(*version)(void);
 } more_libraries[MORE_LIBRARIES];
 static size_t n_more_libraries;
 
-void cli_uses(const char *library, const char *version)
+void cli_uses(const char *library, const char *(*version)(void))
 {
     if (n_more_libraries == MORE_LIBRARIES)
         return;
@@ -440,7 +441,7 @@ void cli_print_version(const char *program, const struct kernels *kernels, const
     (void)onednn_version(onednn, sizeof onednn);
     printf("libraries: libsodium %s; jansson %s", sodium_version_string(), jansson_version_str());
     for (size_t i = 0; i < n_more_libraries; i++)
-        printf("; %s %s", more_libraries[i].name, more_libraries[i].version);
+        printf("; %s %s", more_libraries[i].name, more_libraries[i].version());
     printf("; for onednn oneDNN %s; for blas OpenBLAS, %s\n", onednn, openblas);
     printf("isa:       %s; usable:", kernels ? kernels->isa : err->text);
     const char *comma = "";

@@ -109,9 +109,8 @@ void cli_print_version(const char *program, const struct kernels *kernels, const
  * git. From the Makefile. */
 extern const char cli_commit[];
 
-/* Registers a library that only some programs use for cli_print_version(). Borrows both
- * strings. */
-void cli_uses(const char *library, const char *version);
+/* Registers a library that only some programs use for cli_print_version(), which calls version(). Borrows `library`. */
+void cli_uses(const char *library, const char *(*version)(void));
 
 /* Options --hugepages and --numa: model_use_pages(); on a machine with one NUMA node a note on standard error says
  * that --numa changes nothing. */

@@ -53,7 +53,7 @@ static int read_plain(struct line_editor *e, struct buf *line, struct err *err)
 
 #define STRING(x) #x
 #define NUMBER(x) STRING(x)
-const char *const line_editor_version = NUMBER(LIBEDIT_MAJOR) "." NUMBER(LIBEDIT_MINOR);
+const char *line_editor_version(void) { return NUMBER(LIBEDIT_MAJOR) "." NUMBER(LIBEDIT_MINOR); }
 
 enum { HISTORY_LINES = 1000, MARK_WAIT_MS = 50 };
 
@@ -293,7 +293,7 @@ static void remember(struct line_editor *e, const char *line)
     history(e->history, &event, H_ENTER, line);
 }
 #else
-const char *const line_editor_version;
+const char *line_editor_version(void) { return NULL; }
 
 static int open_edit(struct line_editor *e, const char *program, struct err *err)
 {

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 
 /* The version of libedit; NULL: built without it. */
-extern const char *const line_editor_version;
+const char *line_editor_version(void);
 
 struct line_editor;
 

@@ -1,6 +1,5 @@
 /* bmc-convert: make, inspect and verify model files, inspect and verify snapshots. */
 #include <protobuf-c/protobuf-c.h>
-#include <zip.h>
 
 #include "base/text_util.h"
 #include "base/threads.h"
@@ -9,6 +8,7 @@
 #include "opt/opt.h"
 #include "opt/opt_files.h"
 #include "format/detect.h"
+#include "format/tensorfile.h"
 #include "opt/opt_rows.h"
 #include "quant/quant_types.h"
 
@@ -439,8 +439,8 @@ int main(int argc, char **argv)
     struct err err;
     cli_begin(program.name);
     cli_interrupt_ends(true);
-    cli_uses("libzip", zip_libzip_version());
-    cli_uses("protobuf-c", protobuf_c_version());
+    cli_uses("libzip", torchzip_library);
+    cli_uses("protobuf-c", protobuf_c_version);
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
     threads_set(o.threads ? (int)o.threads : threads_allowed());

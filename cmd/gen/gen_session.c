@@ -722,7 +722,7 @@ void gen_begin(const struct program *program, int argc, char **argv, void *optio
                struct operands *operands)
 {
     cli_begin(program->name);
-    if (line_editor_version)
+    if (line_editor_version())
         cli_uses("libedit", line_editor_version);
     ranks_mute_errors();
     opt_parse(program, argc, argv, options, operands);

@@ -17,6 +17,9 @@ typedef int tensor_parse(struct tensor_file *file, const void *data, size_t size
                          struct err *err) MUST_USE;
 tensor_parse safetensors_parse, torchzip_parse;
 
+/* The version of libzip, which torchzip_parse() loads; "(not installed)" if it cannot. */
+const char *torchzip_library(void);
+
 /* Maps the file at `path` and calls `parse` for it. */
 int tensor_file_open(struct tensor_file *file, const char *path, tensor_parse *parse,
                      struct err *err) MUST_USE;

@@ -74,19 +74,18 @@ int suffix_index_open(struct suffix_index **out, size_t capacity, struct err *er
     const size_t cells = (size_t)index->n_blocks * BLOCK;
     while ((size_t)2 << index->bits <= cells)
         index->bits++;
-    index->block = mem_alloc(index->n_blocks, sizeof *index->block);
+    index->block = mem_zalloc(index->n_blocks, sizeof *index->block);
     index->token = mem_alloc(cells, sizeof *index->token);
     bool ok = index->block && index->token;
     for (size_t g = 0; g < GRAMS; g++) {
         index->link[g] = mem_alloc(cells, sizeof *index->link[g]);
-        index->head[g] = mem_alloc((size_t)1 << index->bits, sizeof *index->head[g]);
+        index->head[g] = mem_zalloc((size_t)1 << index->bits, sizeof *index->head[g]);
         ok = ok && index->link[g] && index->head[g];
     }
     if (!ok) {
         suffix_index_close(index);
         return err_no_memory(err, "a suffix index of %zu tokens", capacity);
     }
-    forget_all(index);
     *out = index;
     return 0;
 }

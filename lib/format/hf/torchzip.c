@@ -34,7 +34,7 @@ struct zipmap {
 /* clang-format off */
 #define FUNCTIONS(X) \
     X(discard) X(error_fini) X(error_init) X(error_set) X(error_strerror) X(error_to_data) X(fclose) X(file_strerror) \
-    X(fopen_index) X(fread) X(get_name) X(name_locate) X(open_from_source) X(source_free) X(source_function_create) \
+    X(fopen_index) X(fread) X(get_name) X(libzip_version) X(name_locate) X(open_from_source) X(source_free) X(source_function_create) \
     X(source_make_command_bitmap) X(source_seek_compute_offset) X(stat_index) X(stat_init) X(strerror)
 /* clang-format on */
 
@@ -79,6 +79,12 @@ static int need_libzip(struct err *err)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, load_libzip);
     return *not_loaded.text ? err_set(err, "%s", not_loaded.text) : 0;
+}
+
+const char *torchzip_library(void)
+{
+    struct err ignored;
+    return need_libzip(&ignored) < 0 ? "(not installed)" : libzip.libzip_version();
 }
 
 /* ---- callbacks of libzip ---- */

@@ -8,7 +8,10 @@ static bool peak_avxvnni_usable(void)
 {
     enum { AVX_VNNI = 1 << 4 };
     unsigned a, b, c, d;
-    return peak_avx2.usable() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & AVX_VNNI;
+    if (!peak_avx2.usable()) /* it is listed in leaf 7, which exists if it is usable */
+        return false;
+    __cpuid_count(7, 1, a, b, c, d);
+    return a & AVX_VNNI;
 }
 
 static double peak_avxvnni_run(size_t rounds, float *sink) { return peak_loop_int8(12, rounds, sink); }
