@@ -1,5 +1,6 @@
 /* The options of a session, from those of the command line, the profile and the processor. */
 #include "base/threads.h"
+#include "decode/prefix_store.h"
 #include "gen/gen.h"
 #include "tuned.h"
 #include "userdir.h"
@@ -80,6 +81,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
         .prefix_store = gen->prefix_store,
         .pressure = gen->pressure,
         .stored_every = gen->prefix_store ? gen->stored_every : 0,
+        .stored_bytes = prefix_store_size(gen->prefix_store),
         .leader = gen->leads ? &gen->leader : NULL,
     };
     if (!s->cpu.attn || !s->backend)

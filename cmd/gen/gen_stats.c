@@ -274,6 +274,8 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
         REAL("cache_kld_predicted", gen->kv_chosen.layer ? gen->kv_chosen.kld : NAN),
         WORD("kv_policy_from", gen->policy_from),
         WORD("T_from", kv_T_from_name(setup->T_from)),
+        COUNT("prefix_cache_state_distance", o->stored_every),
+        WORD("prefix_cache_state_distance_from", session_stored_from(gen->session)),
         COUNT("streaming_heads", gen->heads.n),
         COUNT("memory_bytes", gen->options->memory_bytes),
         COUNT("peak_resident_bytes", usage.ru_maxrss * 1024),

@@ -265,6 +265,7 @@ static int open_context(struct bmc_context *c, const struct bmc_options *o,
         return -1;
     open_prefix_cache(c, o);
     s->prefix_store = c->prefix_store;
+    s->stored_bytes = prefix_store_size(c->prefix_store);
     if (open_session(c, o, beam, s, err) < 0 || open_serve(c, o, err) < 0)
         return -1;
     if (cache_types_add(&types, &s->kv_types, err) < 0)

@@ -8,6 +8,7 @@ enum { TOKENS = KVBLOCK_TOKENS };
 
 struct prefix_store {
     struct kvblock_folder *folder;
+    size_t size;
     struct hash version; /* of the program */
     bool bound;
     struct hash base;         /* the settings: part of the parent of first blocks */
@@ -29,6 +30,7 @@ int prefix_store_open(struct prefix_store **out, const char *path, size_t size, 
     struct prefix_store *s = *out = calloc(1, sizeof *s);
     if (!s)
         return err_no_memory(err, "a prefix cache");
+    s->size = size;
     s->version = hash_of(version, strlen(version));
     if (kvblock_folder_open(&s->folder, path, size, warn, err) == 0)
         return 0;
@@ -49,6 +51,8 @@ void prefix_store_close(struct prefix_store *s)
     free(s->layer);
     free(s);
 }
+
+size_t prefix_store_size(const struct prefix_store *s) { return s ? s->size : 0; }
 
 static void add_word(struct hasher *hasher, const char *word)
 {

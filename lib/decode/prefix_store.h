@@ -21,6 +21,9 @@ int prefix_store_open(struct prefix_store **store, const char *path, size_t size
                       struct kvblock_warn warn, struct err *err) MUST_USE;
 void prefix_store_close(struct prefix_store *store); /* NULL is accepted */
 
+/* The limit on its bytes, session_options.stored_bytes; 0: store is NULL. */
+size_t prefix_store_size(const struct prefix_store *store);
+
 /* Prepares the store for a session, whose options name it. Fails, with the reason, if the session's KV
  * entries cannot be stored; the store is then ignored. */
 int prefix_store_bind(struct prefix_store *store, const struct session *session,

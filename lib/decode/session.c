@@ -8,6 +8,7 @@
 #include "model/model_pages.h"
 #include "model/position.h"
 #include "model/split_layers.h"
+#include "model/weight_kinds.h"
 #include "quant/cache_types.h"
 
 struct session {
@@ -23,6 +24,7 @@ struct session {
         struct device_addr at;
     } * mapped;
     bool *foreign;                       /* [batch]: session_has_foreign() */
+    const char *stored_from;             /* session_stored_from() */
     struct kv_types *layer_types;        /* options.kv_types.layer */
     const struct backend_memory *memory; /* the cache's */
     /* of a model that is split: */
@@ -38,18 +40,37 @@ struct session {
     size_t first_output; /* session_skip_outputs() */
 };
 
-/* Distance of the states that the prefix cache on disk stores: they have at most 4/5 of the bytes of the KV entries
- * between them, so that together with those at ends of prompts they have fewer; without KV entries they are as far
- * apart as those in memory may be. A pass passes few of them. */
-static size_t stored_distance(const struct session_options *o, const struct shard_shapes *all)
+/* The distance of the states that the prefix cache on disk stores, and what decided it: states are as near as three limits
+ * on their bytes per token allow. They have at most 4/5 of the bytes of KV entries, so that together with those at ends of
+ * prompts they have fewer. Storing them takes at most a SHARE of the time of computing the tokens between them: a byte is
+ * hashed and written in about the time of STORE_MACS multiply-adds of a prompt, a ratio of rates that stands for all
+ * machines, since processes on several of them share a folder and positions. And those of PROMPT tokens take at most half
+ * of the folder. A pass passes few of them. */
+static size_t stored_distance(const struct session_options *o, const struct shard_shapes *all,
+                              const struct config *c, const char **from)
 {
-    enum { LEAST = 64, IN_PASS = STATE_MARKS * 2 / 3 };
-    const size_t cost = state_distance(&all->state, kv_shape_row_bytes(&all->kv) * 4 / 5, LEAST,
-                                       all->kv.layers ? SIZE_MAX / 4 : STATE_FARTHEST);
+    enum { LEAST = 64, STORE_MACS = 160, SHARE = 16, PROMPT = 16384, IN_PASS = STATE_MARKS * 2 / 3 };
+    const struct {
+        const char *from;
+        size_t bytes; /* per token */
+    } limit[] = {
+        {"kv", all->kv.layers ? kv_shape_row_bytes(&all->kv) * 4 / 5 : SIZE_MAX},
+        {"computing", config_layer_macs(c) / (STORE_MACS * SHARE)},
+        {"folder", o->stored_bytes ? o->stored_bytes / 2 / PROMPT : SIZE_MAX},
+    };
+    size_t least = 0;
+    *from = NULL;
     if (!all->state.conv || (!o->prefix_store && !o->stored_every) || o->leader)
         return 0;
-    return round_up(size_max(o->stored_every ? o->stored_every : cost, div_up(o->chunk, IN_PASS)),
-                    KVBLOCK_TOKENS);
+    for (size_t i = 1; i < ARRAY_LEN(limit); i++)
+        least = limit[i].bytes < limit[least].bytes ? i : least;
+    const size_t cost = state_distance(&all->state, limit[least].bytes, LEAST, SIZE_MAX / 4),
+                 every = o->stored_every ? o->stored_every : cost, pass = div_up(o->chunk, IN_PASS);
+    *from = pass > every      ? "pass"
+            : o->stored_every ? "option"
+            : cost == LEAST   ? "least"
+                              : limit[least].from;
+    return round_up(size_max(every, pass), KVBLOCK_TOKENS);
 }
 
 /* What the cache keeps besides recurrent state; passes that verify draft tokens have up to `rows`.
@@ -179,7 +200,7 @@ static int open_cache(struct session *s, struct err *err)
     spec.layer_memory = s->on_host ? s->layer_memory : NULL;
     if (s->model->ranks) /* all ranks derive the same limits for their caches */
         spec.shards = (struct kv_shards){&max.kv, all_windows, n};
-    s->options.stored_every = stored_distance(o, &all);
+    s->options.stored_every = stored_distance(o, &all, c, &s->stored_from);
     spec.state = state_options_of(o, &local, &all, &max, s->model->ranks, s->on_host != NULL);
     const int rc = kv_open(&s->kv, &spec, &local.kv, o->batch, err);
     free(windows);
@@ -309,6 +330,8 @@ const struct model *session_model(const struct session *s) { return s->model; }
 size_t session_vocab(const struct session *s) { return s->model->config.vocab; }
 
 const struct session_options *session_options(const struct session *s) { return &s->options; }
+
+const char *session_stored_from(const struct session *s) { return s->stored_from; }
 
 struct kv *session_kv(const struct session *s) { return s->kv; }
 

@@ -39,9 +39,9 @@ struct session_options {
     size_t kept_states, recent_states;
     size_t prefix_cache_bytes; /* maximum size of KV entries and states kept for prefix caching */
     struct prefix_store *prefix_store; /* prefix cache on disk, borrowed; NULL: none */
-    /* Distance of the recurrent states that it stores, in tokens; 0: by cost if there is a prefix cache on disk,
-     * such that they have fewer bytes than the KV entries between them. */
-    size_t stored_every;
+    /* Distance of the recurrent states that it stores, in tokens, and bytes of its folder; 0: by cost if there is a prefix
+     * cache on disk, session_stored_from(); any size. */
+    size_t stored_every, stored_bytes;
     /* reactions to memory pressure (decode/pressure.h), borrowed; NULL: none */
     struct pressure *pressure;
 };
@@ -62,6 +62,11 @@ size_t session_vocab(const struct session *session);
 /* The options in effect: `chunk` is lower than requested where the cache limits a pass, `stored_every` is
  * the distance chosen. */
 const struct session_options *session_options(const struct session *session);
+
+/* What decided the distance of stored states, of the following the one with the largest distance (session.c): "kv"
+ * (bytes of KV entries), "computing" (multiply-adds of tokens), "folder" (its bytes), "pass" (of its tokens, options.chunk)
+ * or "least"; or "option"; NULL: none are stored. */
+const char *session_stored_from(const struct session *session);
 
 /* The KV cache, for statistics and memory accounting; change it by the functions below only. */
 struct kv *session_kv(const struct session *session);

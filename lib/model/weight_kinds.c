@@ -355,6 +355,25 @@ size_t weight_kind_copies(const struct weight_kind *kind, const struct config *c
     return !needs_met(kind, config, NULL) ? 0 : weight_kind_in_layer(kind) ? config->layers : 1;
 }
 
+size_t config_layer_macs(const struct config *config)
+{
+    size_t macs = 0;
+    struct config own;
+    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
+        for (size_t l = 0; l < weight_kind_copies(kind, config); l++) {
+            if (!weight_kind_in_layer(kind) || kind->in == DIM_NONE ||
+                !weight_kind_has(kind, config, l))
+                continue;
+            const struct config *c = config_of_layer(config, l, &own);
+            const size_t stack =
+                weight_kind_of_experts(kind) ? config->moe->used : weight_kind_stack(kind, config);
+            macs = size_plus(macs,
+                             size_times(size_times(config_dim(c, kind->out), config_dim(c, kind->in)),
+                                        size_max(stack, 1)));
+        }
+    return macs;
+}
+
 void *weight_kind_at(const struct weight_kind *kind, const struct weights *weights, size_t layer)
 {
     const void *base = weight_kind_in_layer(kind) ? (const void *)&weights->layer[layer] : weights;

@@ -104,6 +104,10 @@ bool weight_kind_stays_wide(const struct weight_kind *kind);
  * none. weight_kind_has() tells whether a layer has it. */
 size_t weight_kind_copies(const struct weight_kind *kind, const struct config *config);
 
+/* Multiply-adds of a token's products in all layers of the model, whatever a rank has of them: without those of attention
+ * and recurrences, of embeddings and the head; of experts, those that a token uses. SIZE_MAX: too many. */
+size_t config_layer_macs(const struct config *config);
+
 /* True for embedding tables, of which a forward pass reads single rows, although a tied LM head
  * uses the same data. */
 bool weight_kind_is_table(const struct weight_kind *kind);

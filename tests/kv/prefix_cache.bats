@@ -141,6 +141,32 @@ found() {
     assert_equal "$(find cache -name '*.kvstate' | wc -l)" 3  # 496, 992, and 992 of the other
 }
 
+@test "recurrent layers: the distance of stored states follows from bytes, computing and the folder" {
+    # Bytes of states and multiply-adds of layers by hand. hybrid: KV entries of 2 * 2 * 64 f32 in 1 of 4 layers, states of 4 heads
+    # of 64 * 64 and 3 inputs of 512 channels. mamba: 8 heads of 128 * 64, 3 inputs of 768 channels; 256 * 1288 + 512 * 256 in a layer.
+    local size hybrid mamba
+    common() { printf 'family %s\nvocab 256\ncontext 512\nhidden 256\nstate_value_dim 64\n' "$1"; }
+    {
+        common qwen35
+        printf 'layers 4\nheads 4\nkv_heads 2\nhead_dim 64\nrope_dim 16\nffn 768\nlayer_types delta delta delta full\nstate_heads 4\nstate_key_heads 2\nstate_key_dim 64\n'
+    } >hybrid.shape
+    { common mamba2; printf 'layers 2\nstate_heads 8\nstate_key_heads 1\nstate_key_dim 128\n'; } >mamba.shape
+    for name in hybrid mamba; do bmc-convert --synth $name.shape -o $name.bmc >/dev/null; done
+    chosen() { # MODEL FOLDER [OPTION..]
+        ok bmc-gen -q -m "$1.bmc" --ignore-eos --ids --prompt-ids '5 6 7' -n 1 --stats stats.json --prefix-cache "$2" "${@:3}"
+        stat_of prefix_cache_state_distance,prefix_cache_state_distance_from
+    }
+    # 3 * 4 * (4 * 64 * 64 + 3 * 512) bytes / (1024 * 4/5): 263
+    assert_equal "$(chosen hybrid cache)" '[512,"kv"]'
+    # 2 * 4 * (8 * 128 * 64 + 3 * 768) bytes * 160 * 16 / (2 * 460800): 1507
+    assert_equal "$(chosen mamba cache)" '[2048,"computing"]'
+    # 542720 bytes * 16384 / (1 MiB / 2): 16960; 215040 * 16384 / (4 MiB / 2): 1680
+    assert_equal "$(chosen mamba cache,size=1M)" '[32768,"folder"]'
+    assert_equal "$(chosen hybrid cache,size=4M)" '[2048,"folder"]'
+    assert_equal "$(chosen hybrid cache,states=48)" '[48,"option"]'
+    assert_equal "$(chosen hybrid cache,states=16)" '[32,"pass"]' # a 16th of 512
+}
+
 @test "models without KV entries: one block in 16 has a file, states are found at any" {
     local name=mamba2 cache=cache,states=256
     found 0 --prompt-ids "$(few 700)" -n 1

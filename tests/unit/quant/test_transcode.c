@@ -9,6 +9,7 @@
 #include "tests/unit/check.h"
 #include "format/gguf/block_types.h"
 #include "model/forward.h"
+#include "model/weight_kinds.h"
 
 struct head {
     char name[8];
@@ -286,7 +287,7 @@ static void test_step_bytes(const char *path)
     struct model *model;
     struct err err;
     struct op_counts counts;
-    size_t want = 0, most = 0, by_type[DTYPE_COUNT] = {0};
+    size_t want = 0, most = 0, macs = 0, by_type[DTYPE_COUNT] = {0};
     if (!check(model_open(&model, path, &err) == 0, "%s", err.text))
         return;
     for (size_t i = 0; i < model->file.n_names; i++) {
@@ -310,6 +311,10 @@ static void test_step_bytes(const char *path)
                   0 &&
               counts.weight_bytes == want,
           "%s: %zu bytes a step, not %zu", path, counts.weight_bytes, want);
+    for (size_t class = 0; class < WEIGHTS_CLASSES; class ++)
+        macs += counts.row_macs[class];
+    check(config_layer_macs(&model->config) == macs, "%s: %zu multiply-adds in layers, not %zu", path,
+          config_layer_macs(&model->config), macs);
     check(by_type[model_weight_type(model)] == most, "%s: most weights are not %s", path,
           dtype_name(model_weight_type(model)));
     model_close(model);

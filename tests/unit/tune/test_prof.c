@@ -12,6 +12,7 @@
 #include "model/config/config_keys.h"
 #include "model/forward.h"
 #include "model/synth/synth.h"
+#include "model/weight_kinds.h"
 #include "prof/counters.h"
 #include "prof/knapsack.h"
 #include "prof/predict.h"
@@ -443,6 +444,8 @@ static void test_work(void)
         return;
     check(model_counts(&counts, model, &(struct cache_types){.all = {DTYPE_F32, DTYPE_F32}}, &err) == 0,
           "not counted");
+    check(config_layer_macs(&model->config) == 2 * 576, "%zu multiply-adds in layers",
+          config_layer_macs(&model->config));
     work_add_pass(&work, &counts, 0);
     work_add_rows(&work, &counts, 3, 2, 0);
     work_skip_outputs(&work, &counts, 1);
