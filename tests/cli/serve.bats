@@ -135,7 +135,7 @@ other() { curl -sS --unix-socket other "http://x$1" -d "$2"; }
         jq -nc '{input: [range(2000) | "a " * 200]}' >long
         assert_equal "$(other /v1/embeddings @long | jq -r .error.message)" 'the request took longer than --time-limit allows, or was cancelled'
     }
-    with_server limits -m "$(model grimm)" --memory 16M --time-limit 0.2
+    with_server limits -m "$(model grimm)" --memory 16M --time-limit 1
     # of a model whose cache has recurrent states only, too
     bmc-convert -q "$FIXTURES/families/mamba2" -o mamba2.bmc
     answers() { assert_equal "$(other /v1/completions '{"prompt": "a", "max_tokens": 2, "ignore_eos": true}' | jq .usage.completion_tokens)" 2; }
