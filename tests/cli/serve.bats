@@ -177,7 +177,7 @@ $| = 1;
 for (1, 2) { undef $!; redo if !defined recv($notes, my $state, 99, 0); print "$state\n" }
 waitpid $child, 0;
 END
-    for drain in 30 0; do
+    for drain in 3000 0; do
         rm -f notes passed out states
         perl activate.pl "$BMC_BIN/bmc-serve" -m "$(model grimm)" -q --drain $drain >states &
         pid=$!
