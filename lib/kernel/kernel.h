@@ -24,7 +24,7 @@
 #include "kernel/peak.h"
 
 /* Largest number of activation rows per call of panel_int8(). */
-enum { INT8_MAX_ROWS = 96 };
+enum { INT8_MAX_ROWS = 192 };
 
 /* Packed weights are divided into blocks of NR outputs; a panel is 1 to PANEL_BLOCKS blocks. */
 enum { NR = 16, PANEL_BLOCKS = 4, PANEL_WIDTH = NR * PANEL_BLOCKS };
