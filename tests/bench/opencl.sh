@@ -101,9 +101,12 @@ alternate() {
             fi
             rm -f "$work/stats"
             # shellcheck disable=SC2086 # options
-            timeout "$rest" bin/${line#*: } -m "$model" -q --temp 0 --ignore-eos --backend opencl --stats "$work/stats" <"$work/requests" >/dev/null 2>"$work/error" ||
+            # an interrupted run has statistics, too, of a part of its tokens
+            timeout "$rest" bin/${line#*: } -m "$model" -q --temp 0 --ignore-eos --backend opencl --stats "$work/stats" <"$work/requests" >/dev/null 2>"$work/error" || {
                 why="${line%%: *}: ended with status $? ($(tail -n 1 "$work/error" | cut -c1-200))"
-            [ ! -s "$work/stats" ] || jq -c --arg case "${line%%: *}" '{case: $case, ms: (.prefill_ms + .decode_ms), stats: .}' "$work/stats" >>"$work/samples"
+                continue
+            }
+            jq -c --arg case "${line%%: *}" '{case: $case, ms: (.prefill_ms + .decode_ms), stats: .}' "$work/stats" >>"$work/samples"
         done <"$work/cases"
     done
     jq -sc 'group_by(.case)[] | {policy: .[0].case, samples: {total_ms: map(.ms)}, total_ms: (map(.ms) | sort | .[(length - 1) / 2 | floor]),
