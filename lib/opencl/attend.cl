@@ -176,7 +176,8 @@ kernel void attend_block(const struct cl_attend_args a)
     local ulong value[CL_ATTEND_BLOCK];
     const uint item = get_local_id(0), query = item / CL_QUERY_LANES, lane = item % CL_QUERY_LANES;
     const uint first = (a.first_block + get_group_id(0)) * CL_ATTEND_BLOCK, step = a.d_v + 2;
-    const struct group_queries g = queries_of(&a);
+    struct group_queries g = queries_of(&a);
+    const uint all = g.n;
     global float *to = AT(float, a.partial) +
                        (((ulong)(g.row - a.row) * a.heads + g.head) * a.blocks + get_group_id(0)) * step;
     const ulong head_step = (ulong)a.blocks * step, row_step = a.heads * head_step;
@@ -185,11 +186,8 @@ kernel void attend_block(const struct cl_attend_args a)
         const struct cl_mask m = mask_of(&a, &g, i);
         any = any || sees_block(&m, first);
     }
-    if (!any) {
-        if (item < g.n)
-            to[item / g.heads * row_step + item % g.heads * head_step + a.d_v] = -INFINITY;
-        return;
-    }
+    if (!any) /* no return, as barriers follow (README.md) */
+        g.n = 0;
     for (uint i = 0; i < g.n; i++) {
         global const float *from = AT(float, a.q) + (ulong)(g.row + i / g.heads) * a.q_stride + (g.head + i % g.heads) * a.d;
         for (uint j = item; j < a.d; j += CL_ATTEND_BLOCK)
@@ -216,7 +214,7 @@ kernel void attend_block(const struct cl_attend_args a)
     while (width / 2 >= a.d_v)
         width /= 2;
     const uint parts = CL_ATTEND_BLOCK / width, at = item / width * width;
-    for (uint j = item % width; j < a.d_v; j += width)
+    for (uint j = item % width; j < a.d_v && any; j += width)
         add_values(work + at + j, g.n, at, at + width, j, score, value);
     barrier(CLK_LOCAL_MEM_FENCE);
     for (uint i = 0; i < g.n; i++)
@@ -226,7 +224,7 @@ kernel void attend_block(const struct cl_attend_args a)
                 context += work[i * MOST_DIM + p * width + j];
             to[i / g.heads * row_step + i % g.heads * head_step + j] = context;
         }
-    if (lane == 0 && query < g.n) {
+    if (lane == 0 && query < all) {
         global float *end = to + query / g.heads * row_step + query % g.heads * head_step + a.d_v;
         end[0] = most;
         end[1] = sum;

@@ -109,6 +109,9 @@ struct cl_route_args {
 #define CL_Q8      3 /* 8 bits and an f32 scale per row */
 #define CL_Q8_TURN 4 /* the same of rotated rows */
 
+/* Most elements of a row that is converted (MEMORY_STORE_ELEMENTS). */
+#define CL_STORE_ELEMENTS 4096
+
 /* Attention: positions whose scores are added up by one work-group, from position 0 on, which are also its work-items;
  * most queries of it, and the work-items that share one. */
 #define CL_ATTEND_BLOCK   256

@@ -26,12 +26,11 @@ static size_t most_dim(const struct cl_pass *pass)
 static int open_types(struct cl_pass *pass, const struct kv_sizes *sizes, struct err *err)
 {
     const int k = cl_type_of(sizes->type[KV_K]), v = cl_type_of(sizes->type[KV_V]);
-    const bool turned = v == CL_Q8_TURN;
-    char options[128], merging[128];
+    struct cl_attend_kernels *kernels = &pass->attend[k][v];
+    char options[128];
     snprintf(options, sizeof options, "-DK_TYPE=%d -DV_TYPE=%d -DMOST_DIM=%zu", k, v, most_dim(pass));
-    snprintf(merging, sizeof merging, "-DTURNED=%d -DMOST_DIM=%zu", turned, most_dim(pass));
-    return cl_kernel_open(&pass->attend[k][v], "attend.cl", "attend_block", options, err) < 0 ||
-                   cl_kernel_open(&pass->merge[turned], "merge.cl", "merge_blocks", merging, err) < 0
+    return cl_kernel_open(&kernels->block, "attend.cl", "attend_block", options, err) < 0 ||
+                   cl_kernel_open(&kernels->merge, "attend.cl", "merge_blocks", options, err) < 0
                ? -1
                : 0;
 }
@@ -181,30 +180,31 @@ static size_t most_rows(const struct cl_pass *pass, const struct cl_attend_args 
     return size_max(pass->partial_bytes / bytes, 1);
 }
 
-/* Divides the rows of all sequences into tiles, and returns their number. */
-static size_t list_tiles(struct cl_pass *pass, const struct op_step *step, size_t gqa, size_t most,
-                         struct err *err)
+/* Divides the rows of all sequences into *n tiles. */
+static int list_tiles(struct cl_pass *pass, const struct op_step *step, size_t gqa, size_t most,
+                      size_t *n, struct err *err)
 {
     const size_t each = size_min(size_max(CL_ATTEND_QUERIES / gqa, 1), most);
-    size_t n = 0;
+    *n = 0;
     for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
         for (size_t row = 0, rows; row < q->rows; row += rows) {
             rows = pass->mask[q->first + row].ancestors ? 1 : size_min(each, q->rows - row);
             for (size_t i = 1; i < rows; i++)
                 if (pass->mask[q->first + row + i].ancestors)
                     rows = i;
-            if (mem_grow(&pass->tile, &pass->tiles_cap, n, sizeof *pass->tile, err) < 0)
-                return 0;
-            pass->tile[n++] = (struct cl_rows){(cl_number)(q->first + row), (cl_number)rows};
+            if (mem_grow(&pass->tile, &pass->tiles_cap, *n, sizeof *pass->tile, err) < 0)
+                return -1;
+            pass->tile[(*n)++] = (struct cl_rows){(cl_number)(q->first + row), (cl_number)rows};
         }
-    return n;
+    return 0;
 }
 
 /* Starts the kernels for n tiles, as many at a time as there is room for partial results. */
 static void launch(const struct cl_pass *pass, const struct kv_sizes *sizes,
                    const struct cl_attend_args *all, size_t n)
 {
-    const int k = cl_type_of(sizes->type[KV_K]), v = cl_type_of(sizes->type[KV_V]);
+    const struct cl_attend_kernels *kernels =
+        &pass->attend[cl_type_of(sizes->type[KV_K])][cl_type_of(sizes->type[KV_V])];
     const size_t most = most_rows(pass, all),
                  groups = all->heads / all->gqa * div_up(all->gqa, CL_ATTEND_QUERIES);
     for (size_t at = 0, end; at < n; at = end) {
@@ -214,9 +214,9 @@ static void launch(const struct cl_pass *pass, const struct kv_sizes *sizes,
             rows += pass->tile[end].n;
         args.tile += at * sizeof *pass->tile;
         args.row = pass->tile[at].first;
-        cl_launch(pass->attend[k][v], &args, sizeof args, (size_t[]){args.blocks, groups, end - at},
+        cl_launch(kernels->block, &args, sizeof args, (size_t[]){args.blocks, groups, end - at},
                   (size_t[]){CL_ATTEND_BLOCK, 1, 1});
-        cl_launch(pass->merge[v == CL_Q8_TURN], &args, sizeof args, (size_t[]){1, args.heads, rows},
+        cl_launch(kernels->merge, &args, sizeof args, (size_t[]){1, args.heads, rows},
                   (size_t[]){CL_LANES, 1, 1});
     }
 }
@@ -264,8 +264,8 @@ static int attend_slice(struct cl_pass *pass, const struct op *op, const struct 
         .scale = shape->scale,
         .softcap = shape->softcap,
     };
-    const size_t tiles = list_tiles(pass, step, gqa, most_rows(pass, &args), err);
-    if (!tiles)
+    size_t tiles;
+    if (list_tiles(pass, step, gqa, most_rows(pass, &args), &tiles, err) < 0)
         return -1;
     const size_t mask_bytes = masks * sizeof *pass->mask, span_bytes = lists.spans * sizeof *pass->span,
                  tile_bytes = tiles * sizeof *pass->tile;

@@ -77,7 +77,7 @@ static struct {
     struct cl_kernel **kernel;
     size_t n_kernels, kernels_cap;
     struct cl_program_counts counts;
-    void **block;        /* [n_blocks]: those of cl_alloc() */
+    void **block;        /* [n_blocks]: those of cl_alloc(), by ascending addresses */
     size_t *block_bytes; /* [n_blocks] */
     size_t n_blocks, blocks_cap, sizes_cap, block_changes;
     uint64_t taken_bytes, most_bytes; /* by all blocks, now and at most */
@@ -284,6 +284,29 @@ static bool grow_blocks(void)
                     &ignored) == 0;
 }
 
+/* How many blocks begin at or before the address: the last one of these has it, if any has. */
+static size_t blocks_before(cl_address at)
+{
+    size_t low = 0, high = dev.n_blocks;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if ((cl_address)(uintptr_t)dev.block[middle] <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void insert_block(void *block, size_t bytes)
+{
+    const size_t at = blocks_before((cl_address)(uintptr_t)block), behind = dev.n_blocks++ - at;
+    memmove(dev.block + at + 1, dev.block + at, behind * sizeof *dev.block);
+    memmove(dev.block_bytes + at + 1, dev.block_bytes + at, behind * sizeof *dev.block_bytes);
+    dev.block[at] = block;
+    dev.block_bytes[at] = bytes;
+}
+
 cl_address cl_alloc(size_t bytes)
 {
     void *block = NULL;
@@ -292,8 +315,7 @@ cl_address cl_alloc(size_t bytes)
         grow_blocks())
         block = cl.svm_alloc(dev.context, CL_MEM_READ_WRITE, size_max(bytes, 1), 0);
     if (block) {
-        dev.block[dev.n_blocks] = block;
-        dev.block_bytes[dev.n_blocks++] = bytes;
+        insert_block(block, bytes);
         dev.taken_bytes += bytes;
         dev.most_bytes = size_max(dev.most_bytes, dev.taken_bytes);
         dev.block_changes++;
@@ -311,10 +333,10 @@ static void finish_all(void)
 
 bool cl_owns(cl_address at)
 {
-    bool owns = false;
     pthread_mutex_lock(&dev.lock);
-    for (size_t i = 0; i < dev.n_blocks && !owns; i++)
-        owns = at - (cl_address)(uintptr_t)dev.block[i] < size_max(dev.block_bytes[i], 1);
+    const size_t n = blocks_before(at);
+    const bool owns =
+        n && at - (cl_address)(uintptr_t)dev.block[n - 1] < size_max(dev.block_bytes[n - 1], 1);
     pthread_mutex_unlock(&dev.lock);
     return owns;
 }
@@ -326,14 +348,11 @@ void cl_free(cl_address block)
         return;
     pthread_mutex_lock(&dev.lock);
     finish_all();
-    for (size_t i = 0; i < dev.n_blocks; i++)
-        if (dev.block[i] == pointer(block)) {
-            dev.taken_bytes -= dev.block_bytes[i];
-            dev.block[i] = dev.block[--dev.n_blocks];
-            dev.block_bytes[i] = dev.block_bytes[dev.n_blocks];
-            dev.block_changes++;
-            break;
-        }
+    const size_t next = blocks_before(block), behind = dev.n_blocks-- - next;
+    dev.taken_bytes -= dev.block_bytes[next - 1];
+    memmove(dev.block + next - 1, dev.block + next, behind * sizeof *dev.block);
+    memmove(dev.block_bytes + next - 1, dev.block_bytes + next, behind * sizeof *dev.block_bytes);
+    dev.block_changes++;
     cl.svm_free(dev.context, pointer(block));
     pthread_mutex_unlock(&dev.lock);
 }

@@ -53,9 +53,9 @@ int cl_weights_open(struct cl_pass *pass, enum dtype type, struct err *err)
     if (w->one)
         return 0;
     list_options(options, sizeof options, type);
-    return cl_kernel_open(&w->one, "linear.cl", "product_one", options, err) < 0 ||
-                   cl_kernel_open(&w->few, "linear.cl", "product_few", options, err) < 0 ||
-                   cl_kernel_open(&w->block, "linear.cl", "product_block", options, err) < 0
+    return cl_kernel_open(&w->one, "weights.cl", "product_one", options, err) < 0 ||
+                   cl_kernel_open(&w->few, "weights.cl", "product_few", options, err) < 0 ||
+                   cl_kernel_open(&w->block, "weights.cl", "product_block", options, err) < 0
                ? -1
                : 0;
 }
@@ -64,7 +64,7 @@ int cl_table_open(struct cl_pass *pass, enum dtype type, struct err *err)
 {
     char options[512];
     list_options(options, sizeof options, type);
-    return cl_kernel_open(&pass->weights[type].fetch, "tables.cl", "fetch_rows", options, err);
+    return cl_kernel_open(&pass->weights[type].fetch, "weights.cl", "fetch_rows", options, err);
 }
 
 static struct cl_matrix matrix_of(const struct op_matrix *m)

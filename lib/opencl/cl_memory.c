@@ -11,7 +11,8 @@
 #include "opencl/opencl.h"
 #include "quant/kv_entries.h"
 
-static struct cl_kernel *copy_ranges, *store_rows;
+static struct cl_kernel *copy_ranges, *store_rows, *quantize_rows;
+_Static_assert(CL_STORE_ELEMENTS == MEMORY_STORE_ELEMENTS, "rows that kernels convert");
 static cl_address overflowed; /* a flag that store_rows sets */
 
 static struct {
@@ -27,10 +28,9 @@ struct opencl_counts opencl_counts(void)
 int cl_memory_open(struct err *err)
 {
     static const uint32_t zero;
-    char options[64];
-    snprintf(options, sizeof options, "-DMOST_ELEMENTS=%d", MEMORY_STORE_ELEMENTS);
-    if (cl_kernel_open(&copy_ranges, "store.cl", "copy_ranges", options, err) < 0 ||
-        cl_kernel_open(&store_rows, "store.cl", "store_rows", options, err) < 0)
+    if (cl_kernel_open(&copy_ranges, "rows.cl", "copy_ranges", "", err) < 0 ||
+        cl_kernel_open(&store_rows, "rows.cl", "store_rows", "", err) < 0 ||
+        cl_kernel_open(&quantize_rows, "rows.cl", "quantize_rows", "", err) < 0)
         return -1;
     cl_enter();
     if (!overflowed && (overflowed = cl_alloc(sizeof zero)))
@@ -283,36 +283,54 @@ static bool read_overflow(void)
     return flag;
 }
 
+/* Conversions by one kernel, as many at a time. */
+struct store_list {
+    struct cl_store store[256];
+    size_t n;
+};
+
+/* Starts the kernel for those that were collected. */
+static void launch_stores(struct cl_kernel *kernel, struct store_list *list)
+{
+    const size_t bytes = list->n * sizeof *list->store;
+    size_t rows = 0;
+    for (size_t i = 0; i < list->n; i++)
+        rows = size_max(rows, list->store[i].rows);
+    if (rows) {
+        cl_stage_room(round_up(bytes, CL_STAGE_ALIGN));
+        const struct cl_list_args args = {
+            .list = cl_stage(list->store, bytes), .overflowed = overflowed, .n = (cl_number)list->n};
+        if (args.list)
+            cl_launch(kernel, &args, sizeof args, (size_t[]){rows, list->n, 1},
+                      (size_t[]){CL_LANES, 1, 1});
+    }
+    list->n = 0;
+}
+
 /* Whether values fit is known once they are converted, so an f16 cache waits for that. */
 static bool store(const struct memory_store *list, size_t n)
 {
-    enum { MOST = 512 };
-    struct cl_store some[MOST];
+    struct store_list of[2]; /* [1]: of rows that become q8 */
+    struct cl_kernel *const kernel[2] = {store_rows, quantize_rows};
     bool fits = true, narrow = false;
+    of[0].n = of[1].n = 0;
     cl_enter();
-    for (size_t i = 0; i < n;) {
-        size_t many = 0, rows = 0;
-        for (; i < n && many < MOST; i++) {
-            if (!list[i].rows)
-                continue;
-            if (!store_of(&list[i], &some[many])) {
-                fits = store_on_host(&list[i]) && fits;
-                continue;
-            }
-            narrow = narrow || some[many].type == CL_F16;
-            rows = size_max(rows, list[i].rows);
-            many++;
-        }
-        if (!many)
+    for (size_t i = 0; i < n; i++) {
+        struct cl_store one;
+        if (!list[i].rows)
             continue;
-        cl_stage_room(round_up(many * sizeof *some, CL_STAGE_ALIGN));
-        const struct cl_list_args args = {.list = cl_stage(some, many * sizeof *some),
-                                          .overflowed = overflowed,
-                                          .n = (cl_number)many};
-        if (args.list)
-            cl_launch(store_rows, &args, sizeof args, (size_t[]){rows, many, 1},
-                      (size_t[]){CL_LANES, 1, 1});
+        if (!store_of(&list[i], &one)) {
+            fits = store_on_host(&list[i]) && fits;
+            continue;
+        }
+        const bool quantized = one.type >= CL_Q8;
+        of[quantized].store[of[quantized].n++] = one;
+        narrow = narrow || one.type == CL_F16;
+        if (of[quantized].n == ARRAY_LEN(of->store))
+            launch_stores(kernel[quantized], &of[quantized]);
     }
+    for (size_t i = 0; i < 2; i++)
+        launch_stores(kernel[i], &of[i]);
     if (narrow)
         fits = !read_overflow() && fits;
     cl_leave();

@@ -9,6 +9,11 @@ struct cl_weights {
     struct cl_kernel *one, *few, *block, *fetch;
 };
 
+/* The kernels of attention for one type of K and one of V. */
+struct cl_attend_kernels {
+    struct cl_kernel *block, *merge;
+};
+
 /* A copy on the device of an array of the step, until room begins anew or the pass ends. */
 struct cl_staged {
     cl_address at;
@@ -22,9 +27,8 @@ struct cl_pass {
     size_t n_shapes, max_rows;
     struct cl_weights weights[DTYPE_COUNT];
     struct cl_kernel *norm, *rope, *copy, *add, *map, *gate, *mix, *shared, *route;
-    struct cl_kernel *attend[CL_Q8_TURN + 1][CL_Q8_TURN + 1]; /* by types */
-    struct cl_kernel *merge[2];                               /* [1]: of rotated values */
-    cl_address gates, scores, partial;                        /* of gates, routing and attention */
+    struct cl_attend_kernels attend[CL_Q8_TURN + 1][CL_Q8_TURN + 1]; /* by types of K and V */
+    cl_address gates, scores, partial; /* of gates, routing and attention */
     size_t gate_width, partial_bytes;
     struct cl_staged token, position, cosine[2], sine[2], temperature;
     struct cl_mask *mask; /* of the rows of an operation, for each KV head */

@@ -17,15 +17,22 @@ static const char *text_of(const char *name)
     return "";
 }
 
-char *cl_source(const char *file)
+/* Few programs, as most of the time that a driver takes for one may go into reading its own built-in functions. */
+static const char *const programs[][3] = {{"rows.cl", "store.cl", "experts.cl"},
+                                          {"weights.cl", "linear.cl", "tables.cl"},
+                                          {"attend.cl", "merge.cl"}};
+
+char *cl_source(const char *program)
 {
-    const char *const part[] = {text_of("cl_args.h"), text_of("common.cl"), text_of("weights.cl"),
-                                text_of(file)};
+    const char *part[5] = {text_of("cl_args.h"), text_of("common.cl"), "", "", ""};
     size_t bytes = 1;
+    for (size_t i = 0; i < ARRAY_LEN(programs); i++)
+        for (size_t f = 0; f < 3 && strcmp(programs[i][0], program) == 0; f++)
+            part[2 + f] = programs[i][f] ? text_of(programs[i][f]) : "";
     for (size_t i = 0; i < ARRAY_LEN(part); i++)
         bytes += strlen(part[i]);
     char *text = mem_alloc(bytes, 1);
     if (text)
-        snprintf(text, bytes, "%s%s%s%s", part[0], part[1], part[2], part[3]);
+        snprintf(text, bytes, "%s%s%s%s%s", part[0], part[1], part[2], part[3], part[4]);
     return text;
 }

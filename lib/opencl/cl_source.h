@@ -3,5 +3,6 @@
 
 #include "base/base.h"
 
-/* The text of a file of kernels behind those that all share; the caller frees it. NULL: out of memory. */
-char *cl_source(const char *file);
+/* The text of a program, named by the first of its files of kernels, behind what all programs share; the caller frees it.
+ * NULL: out of memory. */
+char *cl_source(const char *program);

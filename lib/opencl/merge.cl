@@ -1,7 +1,4 @@
-/* Adds up the partial results of attention's blocks (attend.cl), in order.
- *
- *   TURNED     values are those of rotated rows
- *   MOST_DIM   as there */
+/* Adds up the partial results of attention's blocks (attend.cl), in order. */
 
 /* Group 1 is the head, 2 the row, from a.row on. */
 kernel void merge_blocks(const struct cl_attend_args a)
@@ -25,7 +22,7 @@ kernel void merge_blocks(const struct cl_attend_args a)
         context[j] = x / sum;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (TURNED)
+    if (V_TYPE == CL_Q8_TURN)
         rotate_lanes(context, a.d_v, hadamard_block(a.d));
     global float *to = AT(float, a.out) + (ulong)(a.row + row) * a.out_stride + head * a.d_v;
     for (uint j = lane; j < a.d_v; j += CL_LANES)

@@ -13,6 +13,7 @@ static int append_entries(struct cl_pass *pass, const struct op *op, const struc
 {
     (void)rows;
     (void)err;
+    /* without op->append.q, which is for keys of 4 to 6 bits, of which the device has none */
     for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
         kv_append(pass->kv, q->seq, op->append.layer, cl_addr(cl_row(step, op->in, q->first)),
                   cl_addr(cl_row(step, op->append.v, q->first)), op->in.stride, NULL);
@@ -175,11 +176,11 @@ static int open_kernels(struct cl_pass *pass, struct err *err)
         struct cl_kernel **kernel;
         const char *file, *name;
     } list[] = {
-        {&pass->norm, "rows.cl", "norm_rows"},      {&pass->rope, "rows.cl", "rope_rows"},
-        {&pass->copy, "rows.cl", "copy_rows"},      {&pass->add, "rows.cl", "add_rows"},
-        {&pass->map, "rows.cl", "map_rows"},        {&pass->gate, "rows.cl", "gate_rows"},
-        {&pass->mix, "rows.cl", "mix_rows"},        {&pass->shared, "rows.cl", "mix_shared"},
-        {&pass->route, "experts.cl", "route_rows"},
+        {&pass->norm, "rows.cl", "norm_rows"},   {&pass->rope, "rows.cl", "rope_rows"},
+        {&pass->copy, "rows.cl", "copy_rows"},   {&pass->add, "rows.cl", "add_rows"},
+        {&pass->map, "rows.cl", "map_rows"},     {&pass->gate, "rows.cl", "gate_rows"},
+        {&pass->mix, "rows.cl", "mix_rows"},     {&pass->shared, "rows.cl", "mix_shared"},
+        {&pass->route, "rows.cl", "route_rows"},
     };
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
         if ((list[i].kernel != &pass->route || pass->scores) &&

@@ -58,38 +58,43 @@ INLINE float range_of(local const float *x, uint d, bool search, local float *pa
     return most * (127 / best);
 }
 
-/* Group 0 is the row, group 1 the element of the list. */
+/* Rows that become f32, bf16 or f16. Group 0 is the row, group 1 the element of the list. */
 kernel void store_rows(const struct cl_list_args a)
 {
-    local float x[MOST_ELEMENTS], part[CL_LANES];
     const struct cl_store s = AT(struct cl_store, a.list)[get_group_id(1)];
-    const uint row = get_group_id(0), lane = get_local_id(0);
-    if (row >= s.rows)
-        return;
+    const uint row = get_group_id(0);
     global const uchar *from = AT(uchar, s.from) + (ulong)row * s.from_stride;
     global uchar *to = AT(uchar, s.to) + (ulong)row * s.to_stride;
-    for (uint j = lane; j < s.d; j += CL_LANES)
+    for (uint j = get_local_id(0); j < s.d && row < s.rows; j += CL_LANES) {
+        const float x = element(s.from_type, from, j);
+        if (s.type == CL_F32)
+            ((global float *)to)[j] = x;
+        else if (s.type == CL_BF16)
+            ((global ushort *)to)[j] = to_bf16(x);
+        else
+            vstore_half_rte(x, j, (global half *)to);
+        if (s.type == CL_F16 && isfinite(x) && fabs(x) >= 65520)
+            *AT(uint, a.overflowed) = 1;
+    }
+}
+
+/* The same of rows that become q8. Rows beyond those of an element have no elements, as all work-items reach barriers. */
+kernel void quantize_rows(const struct cl_list_args a)
+{
+    local float x[CL_STORE_ELEMENTS], part[CL_LANES];
+    const struct cl_store s = AT(struct cl_store, a.list)[get_group_id(1)];
+    const uint row = get_group_id(0), lane = get_local_id(0), d = row < s.rows ? s.d : 0;
+    global const uchar *from = AT(uchar, s.from) + (ulong)row * s.from_stride;
+    global uchar *to = AT(uchar, s.to) + (ulong)row * s.to_stride;
+    for (uint j = lane; j < d; j += CL_LANES)
         x[j] = element(s.from_type, from, j);
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (s.type < CL_Q8) {
-        for (uint j = lane; j < s.d; j += CL_LANES) {
-            if (s.type == CL_F32)
-                ((global float *)to)[j] = x[j];
-            else if (s.type == CL_BF16)
-                ((global ushort *)to)[j] = to_bf16(x[j]);
-            else
-                vstore_half_rte(x[j], j, (global half *)to);
-            if (s.type == CL_F16 && isfinite(x[j]) && fabs(x[j]) >= 65520)
-                *AT(uint, a.overflowed) = 1;
-        }
-        return;
-    }
     if (s.type == CL_Q8_TURN)
-        rotate_lanes(x, s.d, hadamard_block(s.d));
-    const float scale = range_of(x, s.d, s.type == CL_Q8_TURN, part) / 127;
-    for (uint j = lane; j < s.d; j += CL_LANES)
+        rotate_lanes(x, d, hadamard_block(s.d));
+    const float scale = range_of(x, d, s.type == CL_Q8_TURN, part) / 127;
+    for (uint j = lane; j < d; j += CL_LANES)
         to[j] = isfinite(scale) && scale != 0 ? (uchar)(int)(clamp(rint(x[j] / scale), s.type == CL_Q8 ? -128.f : -127.f, 127.f) + 128)
                                               : 128;
-    if (lane == 0)
-        *(global float *)(to + s.d) = scale;
+    if (lane == 0 && d)
+        *(global float *)(to + d) = scale;
 }

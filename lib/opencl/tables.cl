@@ -1,4 +1,4 @@
-/* Rows of tables, whose weights are of one type (weights.cl). A program of its own, as most types of weights have no table. */
+/* Rows of tables, whose weights are of one type (weights.cl). */
 
 /* 8 columns of a row of a table. */
 kernel void fetch_rows(const struct cl_fetch_args a)

@@ -1,11 +1,9 @@
-/* Weights of one type. The type's properties (quant/quant_types.h) are macros; without them this is empty:
+/* Weights of one type, whose properties (quant/quant_types.h) are macros:
  *
  *   ELEMENT            0: quantised; else bytes of an f32, f16 or bf16 (BF16)
  *   BITS ZERO CODEBOOK of quantised values
  *   MAIN MIN D DMIN    bytes of the scale arrays; EVERY_.. inputs that share an element, 0: all
  *   OFFSET POWER PAIRED E4M3 ZEROS SIGNED   as the members of struct quant_types with these names; SIGNED: the scale is an int8 */
-#ifdef ELEMENT
-
 #if CODEBOOK
 constant uchar codebook[16] = {CODEBOOK_VALUES};
 #endif
@@ -119,4 +117,3 @@ static void load_weights(float *to, const struct cl_matrix *w, global const ucha
     }
 #endif
 }
-#endif

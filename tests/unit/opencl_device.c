@@ -2,11 +2,11 @@
  * and snapshot (trace.h). Growth events and copies, counted by the commands that the device got, are those of equations 1
  * and 2 of the BMC paper. The device's memory that offloaded heads take is bounded by ram=.
  *
- *   opencl_device CACHE TYPE MODEL..   CACHE: folder of programs; TYPE: of the KV cache
+ *   opencl_device TYPE MODEL..         TYPE: of the KV cache
  *   opencl_device --info               names the device
- *   opencl_device --types              weights of every type, of random bytes, are dequantised as on the CPU
- *   opencl_device --products [TYPE..]  the bits of a product of many rows are those of one and of few rows, with weights of
- *                                      these types, or of all
+ *   opencl_device --programs FOLDER    a program is kept in a folder, and found there
+ *   opencl_device --types [TYPE..]     weights of these types, or of all, of random bytes, are dequantised as on the CPU
+ *   opencl_device --products [TYPE..]  the bits of a product of many rows are those of one and of few rows, with such weights
  *
  * Status 77: there is no device. */
 #include "opencl/cl_pass.h"
@@ -74,7 +74,7 @@ static void check_counts(const struct model *model, const struct backend *device
 }
 
 /* Opens a session for LONG tokens in passes of 64. */
-enum { LONG = 1024 };
+enum { LONG = 512 };
 static struct session *open_long(const struct model *model, const struct backend *device,
                                  const char *policy)
 {
@@ -295,41 +295,49 @@ static void check_products(enum dtype type, enum layout layout)
     free(data);
 }
 
-/* Products with weights of the types that are named, or of all. */
-static int check_all_products(char **name, int n)
+static void check_all_products(enum dtype type)
 {
+    check_products(type, LAYOUT_PACKED);
+    if (!dtype_is_quantized(type))
+        check_products(type, LAYOUT_ROWS);
+}
+
+/* Weights of the types that are named, or of all. */
+static int check_types(void check_one(enum dtype type), char **name, int n)
+{
+    int found = 0;
     for (enum dtype type = 0; type < DTYPE_COUNT; type++) {
         bool named = !n;
         for (int i = 0; i < n; i++)
             named = named || strcmp(name[i], dtype_name(type)) == 0;
         if (!named || quant_has_grid(type) || quant_types[type].ternary)
             continue;
-        check_products(type, LAYOUT_PACKED);
-        if (!dtype_is_quantized(type))
-            check_products(type, LAYOUT_ROWS);
+        check_one(type);
+        found++;
     }
+    check(!n || found == n, "%d types of %d", found, n);
     return check_result();
 }
 
-/* A kernel from a folder of programs: compiled once, found by another name for the same text, compiled again where the file
- * is damaged. */
-static void check_programs(const char *folder)
+/* A kernel from a folder of programs, whether it was compiled or found there; and kernels that there are none of. */
+static int check_programs(const char *folder)
 {
+    static const char *const options = "-DK_TYPE=0 -DV_TYPE=0 -DMOST_DIM=256";
     struct err err;
     struct cl_kernel *kernel;
     const struct cl_program_counts before = cl_program_counts();
     cl_device_cache(folder);
-    if (cl_kernel_open(&kernel, "experts.cl", "route_rows", "-DFIRST", &err) < 0)
+    if (cl_kernel_open(&kernel, "attend.cl", "merge_blocks", options, &err) < 0)
         fail_with(&err);
     const struct cl_program_counts after = cl_program_counts();
-    check(after.compiled + after.found == before.compiled + before.found + 1, "%zu and %zu programs",
-          after.compiled, after.found);
-    check(cl_kernel_open(&kernel, "experts.cl", "nothing", "-DFIRST", &err) < 0 &&
-              strstr(err.text, "kernel nothing of experts.cl: error"),
+    printf("%zu compiled, %zu found\n", after.compiled - before.compiled, after.found - before.found);
+    check(cl_kernel_open(&kernel, "attend.cl", "nothing", options, &err) < 0 &&
+              strstr(err.text, "kernel nothing of attend.cl: error"),
           "%s", err.text);
     check(cl_kernel_open(&kernel, "rows.cl", "add_rows", "-Dkernel=1", &err) < 0 &&
               strstr(err.text, "its driver does not compile rows.cl"),
           "%s", err.text);
+    return check_result();
 }
 
 /* Blocks never have more than the device's memory in all, and those that are freed no longer count. */
@@ -381,6 +389,23 @@ static void check_scale(void)
     cl_memory.disown(factors, sizeof by);
 }
 
+/* Blocks are found by the addresses in them. */
+static void check_owners(void)
+{
+    enum { N = 9 };
+    cl_address block[N];
+    for (size_t i = 0; i < N; i++)
+        block[i] = cl_alloc(i * 4096);
+    cl_free(block[3]);
+    for (size_t i = 0; i < N; i++)
+        check(cl_owns(block[i]) == (i != 3) && (i == 0 || cl_owns(block[i] + i * 4096 - 1) == (i != 3)),
+              "addresses of block %zu", i);
+    check(!cl_owns(0) && !cl_owns((cl_address)(uintptr_t)block) && !cl_owns(UINT64_MAX),
+          "addresses in no block");
+    for (size_t i = 0; i < N; i++)
+        cl_free(i == 3 ? 0 : block[i]);
+}
+
 /* Operations that other ones come with are refused alone, too. */
 static void check_refusals(const struct backend *device)
 {
@@ -404,48 +429,50 @@ static void check_refusals(const struct backend *device)
     }
 }
 
+/* What does not depend on a model. */
+static void check_device(const struct backend *device)
+{
+    check_memory();
+    check_owners();
+    check_scale();
+    check_refusals(device);
+}
+
 int main(int argc, char **argv)
 {
     struct err err;
     struct cache_types types;
-    const char *scales;
-    const bool info = argc == 2 && strcmp(argv[1], "--info") == 0,
-               all_types = argc == 2 && strcmp(argv[1], "--types") == 0,
-               products = argc >= 2 && strcmp(argv[1], "--products") == 0;
-    if (argc < 4 && !info && !all_types && !products)
+    const char *scales, *what = argc > 1 ? argv[1] : "";
+    if (argc < (*what == '-' ? 2 : 3))
         return 2;
     kernels_setup();
-    const struct backend *device = backend_find("opencl", argc == 2 || products ? NULL : argv[1], &err);
+    const struct backend *device = backend_find("opencl", NULL, &err);
     if (!device) {
         printf("skipped: %s\n", err.text);
         return 77;
     }
-    if (info) {
+    if (strcmp(what, "--info") == 0) {
         printf("device of a %s: %s, driver %s\n", cl_limits()->is_cpu ? "CPU" : "GPU",
                cl_limits()->name, cl_limits()->driver);
         return 0;
     }
-    for (enum dtype type = 0; all_types && type < DTYPE_COUNT; type++)
-        if (!quant_has_grid(type) && !quant_types[type].ternary)
-            check_type(type);
-    if (all_types)
-        return check_result();
-    if (products)
-        return check_all_products(argv + 2, argc - 2);
-    check_programs(argv[1]);
-    check_memory();
-    check_scale();
-    check_refusals(device);
-    if (cache_types_parse(&types, argv[2], &scales, &err) < 0)
+    if (strcmp(what, "--programs") == 0)
+        return check_programs(argv[2]);
+    if (strcmp(what, "--types") == 0)
+        return check_types(check_type, argv + 2, argc - 2);
+    if (strcmp(what, "--products") == 0)
+        return check_types(check_all_products, argv + 2, argc - 2);
+    check_device(device);
+    if (cache_types_parse(&types, what, &scales, &err) < 0)
         fail_with(&err);
-    for (int i = 3; i < argc; i++) {
+    for (int i = 2; i < argc; i++) {
         struct model *model;
         if (model_open(&model, argv[i], &err) < 0)
             fail_with(&err);
         check_model(model, device, types.all);
-        if (i == 3 && types.all.k == DTYPE_F32)
+        if (i == 2 && types.all.k == DTYPE_F32)
             check_offload(model, device);
-        for (size_t r = 16; i == 3 && r <= 32; r *= 2)
+        for (size_t r = 16; i == 2 && r <= 32; r *= 2)
             check_counts(model, device, r);
         model_close(model);
     }
