@@ -39,8 +39,8 @@ static struct kv *open_cache(const char *text, size_t rows, size_t seqs, enum dt
     return cache_of(text, &shape, seqs);
 }
 
-/* Appends `rows` pending KV entries, with the values of positions from `first` on. */
-static bool step_as(struct kv *kv, size_t seq, size_t first, size_t rows)
+/* Appends `rows` pending KV entries, with the values of positions from `first` on, or `repeated` with those of `first`. */
+static bool append(struct kv *kv, size_t seq, size_t first, size_t rows, bool repeated)
 {
     static float k[N * KV_HEADS * MOST_D], v[N * KV_HEADS * MOST_D];
     struct err err;
@@ -51,9 +51,14 @@ static bool step_as(struct kv *kv, size_t seq, size_t first, size_t rows)
             k[i] = value(2 * l, i % width / d, first + i / width, i % d);
             v[i] = value(2 * l + 1, i % width / d, first + i / width, i % d);
         }
-        cache_append(kv, seq, l, k, v, width);
+        cache_append(kv, seq, l, k, v, repeated ? 0 : width);
     }
     return ok;
+}
+
+static bool step_as(struct kv *kv, size_t seq, size_t first, size_t rows)
+{
+    return append(kv, seq, first, rows, false);
 }
 
 static bool step(struct kv *kv, size_t seq, size_t rows)
@@ -135,6 +140,18 @@ static void test_once(const char *spec, enum dtype type)
     check(kv->converted_rows == appended * cache_matrices() * LAYERS * KV_HEADS,
           "%s: %zu rows were rounded, %zu appended", spec, (size_t)kv->converted_rows,
           appended * cache_matrices() * LAYERS * KV_HEADS);
+    kv_close(kv);
+}
+
+/* Rows with a stride of 0 are one row. */
+static void test_repeated(const char *spec, enum dtype type)
+{
+    enum { ROWS = 37 };
+    static const size_t one[ROWS] = {0};
+    struct kv *kv = open_cache(spec, N, 1, type);
+    check(append(kv, 0, 0, ROWS, true), "%s: no room", spec);
+    kv_commit(kv, 0, ROWS);
+    check(rows_are(kv, 0, one, ROWS), "%s: rows that are one row", spec);
     kv_close(kv);
 }
 
@@ -571,6 +588,7 @@ static void test_all(void)
             test_tiny(types[t]);
         for (size_t s = t % check_every(4); s < ARRAY_LEN(specs); s += check_every(4)) {
             test_once(specs[s], types[t]);
+            test_repeated(specs[s], types[t]);
             test_attached(specs[s], types[t]);
             test_beams(specs[s], types[t]);
         }
