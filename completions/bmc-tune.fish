@@ -24,7 +24,7 @@ complete -c bmc-tune -l state -x -a 'both cold hot' -d 'measure with CPU caches 
 complete -c bmc-tune -l exact -d 'run every step, instead of every reallocation and a sample of the steps'
 complete -c bmc-tune -s r -l rounds -x -d 'rounds of each measurement, in which all T alternate (default 7)'
 complete -c bmc-tune -l seconds -x -d 'approximate time limit per context and batch, hot and cold together: fewer reallocations and sequences are run where it would be exceeded (default 60)'
-complete -c bmc-tune -l megabytes -x -d 'largest K and V for which rates are measured (default 1024)'
+complete -c bmc-tune -l megabytes -x -d 'largest K and V, and largest block, for which rates are measured (default 1024)'
 complete -c bmc-tune -l evict -x -d 'megabytes read to evict CPU caches before a cold measurement; 0: the size of the largest cache, from 64 to 128 (default 0)'
 complete -c bmc-tune -l constants -r -F -d 'take the rates from this profile instead of measuring them'
 complete -c bmc-tune -l no-sweep -d 'predict only'

@@ -7,7 +7,7 @@ int gen_roofline_find(struct gen *gen, struct err *err)
     const struct profile *profile = &gen->tuned.profile;
     if (gen->options->roofline) {
         gen->roof_from = "measured";
-        return roof_measure_limits(&gen->roof, err);
+        return roof_measure_limits(&gen->roof, ROOF_BYTES, err);
     }
     if (!gen->tuned.found || !(profile->read_gb_s > 0))
         return 0;

@@ -96,11 +96,11 @@ static int set_precision(struct tune *tune, struct err *err)
 /* Measures the limits that runs are compared with, on the team's threads; of a device the rate at which it copies. */
 static int measure_roof(const struct tune *tune, struct profile *profile, struct err *err)
 {
-    const size_t bytes = size_min((size_t)tune->options->megabytes, 128) << 20;
+    const size_t bytes = size_min((size_t)tune->options->megabytes << 20, ROOF_BYTES);
     struct roof roof = {0};
     if (tune_on_device(tune->run.backend))
         roof.read_gb_s = roof_device_gb_s(tune->run.backend->memory, bytes, 2);
-    else if (roof_measure_limits(&roof, err) < 0)
+    else if (roof_measure_limits(&roof, bytes, err) < 0)
         return -1;
     profile->read_gb_s = roof.read_gb_s;
     for (size_t kind = 0; kind < PEAK_KINDS; kind++)

@@ -34,7 +34,7 @@ static const struct opt opts[] = {
     FLAG("exact", NULL, exact, "run every step, instead of every reallocation and a sample of the steps"),
     SIZE("rounds", "r", rounds, 3, FIT_MAX_ROUNDS, "rounds of each measurement, in which all T alternate (default 7)"),
     REAL("seconds", "N", seconds, 0.01, 1e6, "approximate time limit per context and batch, hot and cold together: fewer reallocations and sequences are run where it would be exceeded (default 60)"),
-    SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "largest K and V for which rates are measured (default 1024)"),
+    SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "largest K and V, and largest block, for which rates are measured (default 1024)"),
     SIZE("evict", NULL, evict, 0, 1 << 14, "megabytes read to evict CPU caches before a cold measurement; 0: the size of the largest cache, from 64 to 128 (default 0)"),
     PATH("constants", NULL, "FILE", constants, "take the rates from this profile instead of measuring them"),
     FLAG("no-sweep", NULL, no_sweep, "predict only"),

@@ -21,8 +21,10 @@ struct roof {
 /* Measures all rates: the best of `repeats` rounds, with blocks of `bytes` bytes, in 1 to 2 s. */
 int roof_measure(struct roof *roof, size_t bytes, int repeats, struct err *err) MUST_USE;
 
-/* Measures the read rate and the peaks only, less accurately: 0.1 to 0.3 s. */
-int roof_measure_limits(struct roof *roof, struct err *err) MUST_USE;
+/* Measures the read rate of a block and the peaks only, less accurately: 0.1 s with a block larger than most caches, of
+ * ROOF_BYTES. */
+enum { ROOF_BYTES = 128 << 20 };
+int roof_measure_limits(struct roof *roof, size_t bytes, struct err *err) MUST_USE;
 void roof_measure_peaks(struct roof *roof, int repeats);
 
 /* The least time of some work, computed as `how` says with a cache of these types: that of reading and writing its bytes
