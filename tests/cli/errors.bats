@@ -206,7 +206,7 @@ END
 
 @test "a batch that exceeds memory" {
     sanitized && skip "AddressSanitizer does not allow limits"
-    beyond() { ( ulimit -v 600000 && bmc-gen -q -m "$(model grimm)" "$@" ); }
+    beyond() { ( ulimit -v 300000 && bmc-gen -q -m "$(model grimm)" "$@" ); }
     ok beyond -p x -n 1 -t 1
     expect_error 1 'memory' beyond -p x -n 1 -t 1 -b 65536 --kv upfront
     jq -nc 'range(400) | {ids: [5], n: 20}' >in

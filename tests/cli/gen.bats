@@ -733,11 +733,11 @@ kernel_stats() { # FIELD OPTION..
             expect_error 2 "^bmc-[a-z]*: --cpu-mask \"${mask:0:40}[^\"]*\": (is no mask of up to|names no core)" $program --cpu-mask "$mask"
         done
     done
-    ok "$BMC_BIN/bmc-prof" bench -m "$(model llama-3-like)" -p 4 -n 2 -r 1 --cpu-mask "$(printf %x $((1 << core)))" --hugepages --format json
+    ok "$BMC_BIN/bmc-prof" bench -m "$(model llama-3-like)" -p 4 -n 2 -r 1 --megabytes 1 --cpu-mask "$(printf %x $((1 << core)))" --hugepages --format json
     assert_equal "$(jq '.rows[0].threads // .threads' <<<"$output")" 1
     expect_error 2 '--hugepages copies a model file' "$BMC_BIN/bmc-prof" bench --shape opt-125m --hugepages
     expect_error 2 '--hugepages copies a model file' bmc-tune --hugepages
-    ok "$BMC_BIN/bmc-prof" bench -m "$(model llama-3-like)" -p 4 -n 2 -r 1 --cores performance
+    ok "$BMC_BIN/bmc-prof" bench -m "$(model llama-3-like)" -p 4 -n 2 -r 1 --megabytes 1 --cores performance
     for program in "bmc-gen -p Once" "$BMC_BIN/bmc-prof bench" bmc-tune; do
         # shellcheck disable=SC2086
         expect_error 2 '--cpu-mask and --cores exclude each other' $program --cpu-mask 1 --cores performance

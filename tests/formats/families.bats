@@ -3,21 +3,25 @@
 load ../helper
 
 setup_file() {
-    for name in $(all_families); do converted "$name" >/dev/null; done
+    for name in $(all_families); do convert_family "$name" || return 1; done
     export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
 }
 
-all_families() { for config in "$FIXTURES"/families/*/config.json; do basename "$(dirname "$config")"; done | sort; }
+all_families() {
+    local config
+    for config in "$FIXTURES"/families/*/config.json; do config=${config%/*} && echo "${config##*/}"; done | sort
+}
 
 results() { echo "$FIXTURES/families/$1/reference.json"; }
 
-# A converted model, cached.
-converted() {
+# Its model, converted by setup_file().
+converted() { echo "$BMC_BUILD/models/family-$1.bmc"; }
+
+convert_family() {
     local file=$BMC_BUILD/models/family-$1.bmc
     if [ ! "$file" -nt "$BMC_BIN/bmc-convert" ] || [ -n "$(find "$ROOT/models.d/families" "$FIXTURES/families/$1" -newer "$file")" ]; then
-        mkdir -p "$BMC_BUILD/models" && bmc-convert "$FIXTURES/families/$1" -o "$file" || return 1
+        mkdir -p "$BMC_BUILD/models" && bmc-convert "$FIXTURES/families/$1" -o "$file"
     fi
-    echo "$file"
 }
 
 # The policies that a family runs with. Sparse attention refuses those that drop positions.
@@ -46,7 +50,11 @@ check() { # FAMILY KV THREADS CHUNK BATCH [ISA]
 }
 
 # True for files without an architecture that other families name: MTP layers, and lines that several inherit.
-is_part() { ! grep -q ^architecture "$1" && grep -qE "^(mtp +$(basename -s .family "$1") |like +$(basename -s .family "$1")$)" "$ROOT"/models.d/families/*.family; }
+is_part() {
+    local name=${1##*/}
+    name=${name%.family}
+    ! grep -q ^architecture "$1" && grep -qE "^(mtp +$name |like +$name$)" "$ROOT"/models.d/families/*.family
+}
 
 @test "every family has a fixture" {
     [ "$(all_families | wc -l)" -ge 17 ]
