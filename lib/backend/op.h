@@ -258,6 +258,7 @@ struct op_mix {
     bool shared_mlp;
     struct op_arg shared;
     struct device_addr shared_router; /* f32 [width of x]; none: the shared MLP is not gated */
+    struct device_addr bias;          /* f32 [width], added to the sum; none: nothing is */
 };
 
 /* The chosen experts of a layer: up = act(in Wgate) * (in Wup), out = up Wdown, for pairs of a row and an expert.

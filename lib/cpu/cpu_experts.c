@@ -254,6 +254,9 @@ static void mix_row(void *arg, size_t i)
         for (size_t j = m->first; j < end; j++)
             sum[j] += gate * shared[j];
     }
+    const float *bias = cpu_floats(m->bias, 0);
+    for (size_t j = m->first; j < end && bias; j++)
+        sum[j] += bias[j];
     for (size_t j = m->first; j < end; j++)
         y[j] = m->add ? y[j] + sum[j] : sum[j];
 }

@@ -175,7 +175,7 @@ static const struct {
 } unsupported[] = {
     {"an encoder of a kind, or for a task, that is not supported",
      " Bert Roberta XLMRoberta DistilBert Albert Electra Deberta MPNet ModernBert NomicBert T5Encoder"
-     " modern-bert nomic-bert-moe jina-bert roberta t5encoder"},
+     " modern-bert jina-bert roberta t5encoder"},
     {"an encoder-decoder model; only decoder-only models are supported",
      " T5 MT5 UMT5 Bart MBart Marian Pegasus M2M100 t5"},
     {"a recurrent model of a kind that is not supported", " Mamba FalconMamba Rwkv RWKV mamba rwkv"},

@@ -191,6 +191,7 @@ static const struct key {
     {"expert_layers", LIST, KEY(expert_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
     {"expert_beside", BOOL, KEY(moe.beside), 0, 0, bool_names, NULL, "false"},
     {"bias_experts", BOOL, KEY(moe.bias), 0, 0, bool_names, NULL, "false"},
+    {"bias_moe", BOOL, KEY(moe.sum_bias), 0, 0, bool_names, NULL, "false"},
     {"router", CHOICE, KEY(moe.router), 0, 0, router_names, NULL, "softmax"},
     {"router_norm", BOOL, KEY(moe.norm_weights), 0, 0, bool_names, NULL, "false"},
     {"router_scale", REAL, KEY(moe.scale), 1e-6, 1e6, NULL, NULL, "1"},

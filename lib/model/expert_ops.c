@@ -7,7 +7,8 @@
  *
  * or, with router_input, up of weight[e] * x and the sum without weights; or, with mlp plain, up = act(x Wup[e]).
  *
- * The sum over the experts of a row goes in ascending order of their numbers, then comes the shared MLP. */
+ * The sum over the experts of a row goes in ascending order of their numbers, then come the bias of the sum, which Nomic Embed 2
+ * has, and the shared MLP. */
 #include "base/mem.h"
 #include "model/op_list.h"
 
@@ -127,6 +128,7 @@ void mixture_of_experts(struct builder *b, struct op_arg h, struct op_arg y, boo
         .shared_mlp = c->moe->shared_ffn > 0,
         .shared = shared,
         .shared_router = vector_of(b, c->moe->shared_gated ? b->w->shared_router : NULL, c->hidden),
+        .bias = vector_of(b, b->w->moe_bias, c->hidden),
     };
     if (!whole)
         op_gather(b, DIM_HIDDEN, columns(y, own.first), y);

@@ -126,7 +126,7 @@ struct moe_plan {
     /* layers with experts have an MLP, too, and outputs of both are normalised before they are added; the
      * router and the experts have norms of the residual stream of their own */
     bool beside;
-    bool bias;                  /* experts' products have biases */
+    bool bias, sum_bias;        /* experts' products have biases; their sum has one */
     int router, group_score;    /* enum router, enum router_group */
     size_t groups, groups_used; /* groups of neighbouring experts; 0: none */
     bool norm_weights;          /* weights of the chosen experts are divided by their sum */

@@ -110,7 +110,10 @@ static void count_operation(struct count_walk *walk, const struct op *op)
         count_vector(walk, op->route.select_bias, op->route.experts, 1);
         count_vector(walk, op->route.gain, op->route.experts, 1);
         break;
-    case OP_MIX: count_vector(walk, op->mix.shared_router, c->hidden, 1); break;
+    case OP_MIX:
+        count_vector(walk, op->mix.shared_router, c->hidden, 1);
+        count_vector(walk, op->mix.bias, c->hidden, 1);
+        break;
     case OP_RECUR: count_recurrence(walk, &op->recur); break;
     case OP_APPEND: walk->sum.append_bytes += entry_bytes(walk, op->append.layer); break;
     case OP_ATTEND: count_attention(walk, op); break;

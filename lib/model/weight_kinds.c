@@ -135,6 +135,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(EXPERTS, experts)                                                                                \
     X(STACKED, experts)                                                                                \
     X(BIAS_EXPERTS, c->moe->bias)                                                                      \
+    X(BIAS_MOE, c->moe->sum_bias)                                                                      \
     X(BIAS_ROUTER, c->moe->bias_router)                                                                \
     X(SELECT_BIAS, c->moe->select_bias)                                                                \
     X(SHARED, c->moe->shared_ffn > 0)                                                                  \
@@ -252,6 +253,7 @@ const struct weight_kind weight_kinds[] = {
     {"layer.experts_up.bias",      DIM_EXPERT_FFN,   DIM_NONE,        {STACKED, BIAS_EXPERTS},   FILL_ZERO,   IN_LAYER(experts_up.bias)},
     {"layer.experts_down.weight",  DIM_HIDDEN,       DIM_EXPERT_FFN,  {STACKED},                 FILL_RANDOM, IN_LAYER(experts_down.weight)},
     {"layer.experts_down.bias",    DIM_HIDDEN,       DIM_NONE,        {STACKED, BIAS_EXPERTS},   FILL_ZERO,   IN_LAYER(experts_down.bias)},
+    {"layer.moe.bias",             DIM_HIDDEN,       DIM_NONE,        {EXPERTS, BIAS_MOE},       FILL_ZERO,   IN_LAYER(moe_bias)},
     {"layer.shared_gate.weight",   DIM_SHARED_FFN,   DIM_HIDDEN,      {EXPERTS, GATED, SHARED},  FILL_RANDOM, IN_LAYER(shared_gate.weight)},
     {"layer.shared_up.weight",     DIM_SHARED_FFN,   DIM_HIDDEN,      {EXPERTS, SHARED},         FILL_RANDOM, IN_LAYER(shared_up.weight)},
     {"layer.shared_down.weight",   DIM_HIDDEN,       DIM_SHARED_FFN,  {EXPERTS, SHARED},         FILL_RANDOM, IN_LAYER(shared_down.weight)},

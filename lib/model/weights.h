@@ -61,6 +61,7 @@ struct layer {
     /* Experts in place of gate, up and down, or beside them; weights and biases of the first one, of a stack */
     struct linear router;                   /* [experts][hidden] */
     const float *select_bias;               /* [experts] */
+    const float *moe_bias;                  /* [hidden], of the experts' sum */
     struct linear experts_gate, experts_up; /* [expert_ffn][hidden] */
     struct linear experts_down;             /* [hidden][expert_ffn] */
     struct linear shared_gate, shared_up;   /* [shared_ffn][hidden] */

@@ -307,6 +307,11 @@ int cl_run_mix(struct cl_pass *pass, const struct op *op, const struct op_step *
                                .add = m->add};
     cl_launch(pass->mix, &args, sizeof args, (size_t[]){div_up(m->n, CL_LANES), rows.n, 1},
               (size_t[]){CL_LANES, 1, 1});
+    args.a = m->bias.device_address;
+    args.other_stride = 0;
+    if (args.a)
+        cl_launch(pass->shared, &args, sizeof args, (size_t[]){1, rows.n, 1},
+                  (size_t[]){CL_LANES, 1, 1});
     if (!m->shared_mlp)
         return 0;
     args.in = cl_row(step, m->x, rows.first);

@@ -5,7 +5,7 @@ setup_file() { model grimm >/dev/null; }
 embed() { bmc-gen -q -m "$(model grimm)" --embed "$@"; }
 
 @test "embeddings equal pooled hidden states of transformers" {
-    for models in families:embeddings:15 encoders:encoders:33; do
+    for models in families:embeddings:15 encoders:encoders:39; do
         IFS=: read -r folder want n <<<"$models"
         compare_embeddings "$folder" "$FIXTURES/$want.json" "$n"
     done
@@ -65,7 +65,7 @@ compare_embeddings() { # FOLDER EXPECTED NUMBER
 # the GGUF files of the folders.
 @test "texts: tokens, and the embedding that the model declares; the same of folders and GGUF files, one by one and in batches" {
     want=$FIXTURES/encoders.json
-    [ "$(jq '[.[] | select(.text and .prompt == null).model] | unique | length' "$want")" -eq 10 ]
+    [ "$(jq '[.[] | select(.text and .prompt == null).model] | unique | length' "$want")" -eq 12 ]
     found=0
     for name in $(jq -r '[.[] | select(.text).model] | unique | .[]' "$want"); do
         jq -c --arg m $name '.[] | select(.model == $m and .prompt == null) | if .ids then {ids} else {text} end' "$want" >in

@@ -62,7 +62,7 @@ is_part() {
     for file in "$FIXTURES"/{families,models,heads,encoders}/*/config.json; do jq -r '.architectures[0]' "$file"; done | sort -u >have
     for family in "$ROOT"/models.d/families/*.family; do
         if is_part "$family"; then continue; fi
-        sed -n 's/^architecture  *//p' "$family" | grep -qxFf have || fail "no model for $family"
+        sed -n 's/^architecture  *\([^ ]*\).*/\1/p' "$family" | grep -qxFf have || fail "no model for $family"
     done
 }
 

@@ -120,7 +120,7 @@ converts() {
         sampled 8 || continue
         sed -n 's/^architecture *\([^ ]*\)$/"\1"/p' "$family" >architectures
         name=$(dirname "$(grep -lFf architectures "$FIXTURES"/{families,models,encoders}/*/config.json | head -n 1)")
-        [[ $name != */encoders/* ]] || continue # their prefixes are other ones
+        [[ $name != . && $name != */encoders/* ]] || continue # their prefixes are other ones
         rm -rf m
         cp -rL "$name" m
         edit_safetensors m/model.safetensors '["", "model.", "language_model.model.", "model.language_model.", "language_model."] as $p

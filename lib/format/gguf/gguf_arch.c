@@ -71,6 +71,7 @@ static const struct gguf_arch archs[] = {
     {"bitnet", "BitNetForCausalLM", false},
     {"bert", "BertModel", false},
     {"nomic-bert", "NomicBertModel", false},
+    {"nomic-bert-moe", "NomicBertMoeModel", false},
     {"jina-bert-v2", "JinaBertModel", false},
     {"jina-bert-v3", "JinaEmbeddingsV3Model", false},
     {"modern-bert", "ModernBertModel", false},
@@ -113,7 +114,9 @@ const struct gguf_arch *gguf_arch_of(const char *architecture, size_t nth)
 }
 
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
-#define FUSED_QKV "bloom falcon gpt2 gptneox mpt phi3 nomic-bert jina-bert-v3 modern-bert bailingmoe2"
+#define FUSED_QKV                                                                                      \
+    "bloom falcon gpt2 gptneox mpt phi3 nomic-bert nomic-bert-moe jina-bert-v3 modern-bert "           \
+    "bailingmoe2"
 
 /* Architectures whose rotary pairs are adjacent in Q and K; those of chatglm may be fused. */
 #define ADJACENT                                                                                       \
@@ -128,7 +131,7 @@ const struct gguf_arch *gguf_arch_of(const char *architecture, size_t nth)
 #define DELTA      "qwen3next qwen35 qwen35moe"
 #define NEMOTRON   "nemotron_h nemotron_h_moe"
 #define MAMBA      "granitehybrid falcon-h1 mamba2 " NEMOTRON
-#define ENCODERS   "bert nomic-bert jina-bert-v2 jina-bert-v3"
+#define ENCODERS   "bert nomic-bert nomic-bert-moe jina-bert-v2 jina-bert-v3"
 /* Parts of Mamba-2's projection, in order. */
 #define MAMBA_PARTS " of state_z,state_v,state_k,state_q,state_a"
 

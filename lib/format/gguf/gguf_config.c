@@ -18,7 +18,7 @@
 #define RMS_MOE                                                                                        \
     "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe "     \
     "llama4 phimoe " RMS_WIDTH
-#define MOE RMS_MOE " nemotron_h_moe"
+#define MOE RMS_MOE " nemotron_h_moe nomic-bert-moe"
 /* Those that say how wide an expert is, and may have layers without experts. */
 #define EXPERT_WIDTH RMS_WIDTH " nemotron_h_moe"
 #define RMS_WIDTH    "qwen3vlmoe hunyuan-moe minimax-m2 exaone-moe bailingmoe2 step35"
@@ -26,7 +26,7 @@
 #define DELTA    "qwen3next qwen35 qwen35moe"
 #define NEMOTRON "nemotron_h nemotron_h_moe"
 #define MAMBA    "granitehybrid falcon-h1 mamba2 " NEMOTRON
-#define ENCODERS "bert nomic-bert jina-bert-v2 jina-bert-v3 modern-bert"
+#define ENCODERS "bert nomic-bert nomic-bert-moe jina-bert-v2 jina-bert-v3 modern-bert"
 /* encoders that have names of their own in all else */
 #define OTHER_ENCODERS "eurobert gemma-embedding"
 #define LAYER                                                                                          \
@@ -123,6 +123,7 @@ static const struct gguf_key {
      .needed = MOE, .supported = "llama granitehybrid gemma4 " LATENT " " MOE,
      .what = "mixtures of experts"},
     {"expert_used_count", .json = "num_experts_per_tok,moe_k,top_k_experts,moe_topk", .needed = MOE},
+    {"moe_every_n_layers", .json = "moe_every_n_layers", .needed = "nomic-bert-moe"},
     {"expert_feed_forward_length", .json = "moe_intermediate_size",
      .needed = "qwen2moe qwen3moe glm4moe gpt-oss ernie4_5-moe lfm2moe qwen3next qwen35moe "
                "llama4 " EXPERT_WIDTH},
@@ -481,8 +482,8 @@ static int put_tensor_traits(struct config_job *job, struct err *err)
         {"use_qk_norm", "blk.0.attn_q_norm.weight", "", true, "command-r"},
         {"qk_layernorm", "blk.0.attn_q_norm.weight", "", true, "stablelm"},
         {"use_parallel_residual", "blk.0.ffn_norm.weight", "", false, "stablelm"},
-        {"qkv_proj_bias", "blk.0.attn_qkv.bias", "", true, "nomic-bert"},
-        {"mlp_fc1_bias", "blk.0.ffn_up.bias", "", true, "nomic-bert"},
+        {"qkv_proj_bias", "blk.0.attn_qkv.bias", "", true, "nomic-bert nomic-bert-moe"},
+        {"mlp_fc1_bias", "blk.0.ffn_up.bias", "", true, "nomic-bert nomic-bert-moe"},
         {"norm_bias", "output_norm.bias", "", true, "modern-bert"},
     };
     const struct source_tensor *embedding = gguf_set_find(job->set, "token_embd.weight");

@@ -479,9 +479,11 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
         return err_set(err, "%s: tensor \"%s\" is of block type %s, which cannot be transposed", name,
                        from->name, from->type_name);
     struct needed_shape needed = {.columns = columns, .head_dim = each ? head_dim : 0};
-    if (experts)
+    /* experts of a stack may follow each other in one matrix */
+    const bool flat = experts && from->n_dims == 2 && kind->in != DIM_NONE && !from->strided;
+    if (experts && !flat)
         needed.dim[needed.n_dims++] = experts;
-    needed.dim[needed.n_dims++] = transposed ? columns : rows;
+    needed.dim[needed.n_dims++] = (transposed ? columns : rows) * (flat ? experts : 1);
     if (kind->in != DIM_NONE || transposed)
         needed.dim[needed.n_dims++] = transposed ? rows : columns;
     return check_shape(from, import->type, &needed, name, err);
