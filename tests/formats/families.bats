@@ -7,10 +7,7 @@ setup_file() {
     export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
 }
 
-all_families() {
-    local config
-    for config in "$FIXTURES"/families/*/config.json; do config=${config%/*} && echo "${config##*/}"; done | sort
-}
+all_families() { find "$FIXTURES/families" -mindepth 2 -maxdepth 2 -name config.json -printf '%P\n' | sed 's|/.*||' | sort; }
 
 results() { echo "$FIXTURES/families/$1/reference.json"; }
 
@@ -20,7 +17,8 @@ converted() { echo "$BMC_BUILD/models/family-$1.bmc"; }
 convert_family() {
     local file=$BMC_BUILD/models/family-$1.bmc
     if [ ! "$file" -nt "$BMC_BIN/bmc-convert" ] || [ -n "$(find "$ROOT/models.d/families" "$FIXTURES/families/$1" -newer "$file")" ]; then
-        mkdir -p "$BMC_BUILD/models" && bmc-convert "$FIXTURES/families/$1" -o "$file"
+        mkdir -p "$BMC_BUILD/models" || return 1
+        bmc-convert "$FIXTURES/families/$1" -o "$file"
     fi
 }
 
@@ -53,7 +51,8 @@ check() { # FAMILY KV THREADS CHUNK BATCH [ISA]
 is_part() {
     local name=${1##*/}
     name=${name%.family}
-    ! grep -q ^architecture "$1" && grep -qE "^(mtp +$name |like +$name$)" "$ROOT"/models.d/families/*.family
+    if grep -q ^architecture "$1"; then return 1; fi
+    grep -qE "^(mtp +$name |like +$name$)" "$ROOT"/models.d/families/*.family
 }
 
 @test "every family has a fixture" {
