@@ -70,7 +70,7 @@ complete -c bmc-gen -l kv-pressure -x -d 'what to do when memory is short, in th
 complete -c bmc-gen -l kv-pressure-limit -r -F -d 'with --kv-pressure, bytes that the cache may have, as 512M, read again and again from this file, instead of what control groups and the system leave'
 complete -c bmc-gen -l kv-pressure-log -r -F -d 'with --kv-pressure, write a log of which sequences were converted and suspended, and at which token'
 complete -c bmc-gen -l kv-pressure-replay -r -F -d 'convert sequences as this log says, for the same output'
-complete -c bmc-gen -l prefix-cache -r -F -d 'keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; options may follow, as DIR,size=4G,states=512: its limit (default 4G), and for models with recurrent layers the tokens between stored states (default: by their size)'
+complete -c bmc-gen -l prefix-cache -r -F -d 'keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; options may follow, as DIR,size=4G,states=512: its limit (default 4G), and for models with recurrent layers the tokens between stored states (default: by what they, the model and the folder take)'
 complete -c bmc-gen -l load-kv -r -F -d 'resume from a snapshot (a saved KV cache); the prompt is appended and may be omitted'
 complete -c bmc-gen -l save-kv -r -F -d 'write a snapshot at the end'
 complete -c bmc-gen -l prompt-cache -r -F -d 'reuse the prefix that the prompt shares with this snapshot, and update the snapshot at the end'

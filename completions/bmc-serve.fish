@@ -58,7 +58,7 @@ complete -c bmc-serve -l kv-pressure-limit -r -F -d 'with --kv-pressure, bytes t
 complete -c bmc-serve -l kv-pressure-log -r -F -d 'with --kv-pressure, write a log of which sequences were converted and suspended, and at which token'
 complete -c bmc-serve -l kv-pressure-replay -r -F -d 'convert sequences as this log says, for the same output'
 complete -c bmc-serve -l prefix-cache-mb -x -d 'memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default 256)'
-complete -c bmc-serve -l prefix-cache -r -F -d 'keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; options may follow, as DIR,size=4G,states=512: its limit (default 4G), and for models with recurrent layers the tokens between stored states (default: by their size)'
+complete -c bmc-serve -l prefix-cache -r -F -d 'keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; options may follow, as DIR,size=4G,states=512: its limit (default 4G), and for models with recurrent layers the tokens between stored states (default: by what they, the model and the folder take)'
 complete -c bmc-serve -l no-spec -d 'do not draft tokens by suffix decoding, which changes times only, never the output'
 complete -c bmc-serve -s q -l quiet -d 'print neither a line per request nor statistics on standard error'
 complete -c bmc-serve -l kv -x -a 'bmc iterative upfront paged reserve segment shift headwise' -d 'cache policy: bmc, iterative, upfront, paged, reserve, segment, shift or headwise; its parameters follow a colon, as in bmc:T=COUNT, bmc:r=ROWS, paged:16 and paged:32 (default: the tuned profile\'s, else bmc)'

@@ -86,7 +86,7 @@ complete -c bmc-spec -l logprobs -x -d 'with --jsonl, report the log-probabiliti
 complete -c bmc-spec -l ragged -x -a 'one pad split' -d 'attention over a batch with different numbers of draft tokens: one (a single call), pad (a call padded to the longest) or split (a call per sequence) (default one)'
 complete -c bmc-spec -l samples -x -d 'sample N answers to one prompt, one JSON object per line, ordered by mean log-probability; temperature 0.8 unless --temp is given'
 complete -c bmc-spec -l budget -x -d 'with --samples, print those finished in this time, as 2.5s or 800ms'
-complete -c bmc-spec -l prefix-cache -r -F -d 'keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; options may follow, as DIR,size=4G,states=512: its limit (default 4G), and for models with recurrent layers the tokens between stored states (default: by their size)'
+complete -c bmc-spec -l prefix-cache -r -F -d 'keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; options may follow, as DIR,size=4G,states=512: its limit (default 4G), and for models with recurrent layers the tokens between stored states (default: by what they, the model and the folder take)'
 complete -c bmc-spec -l load-kv -r -F -d 'resume from a snapshot (a saved KV cache); the prompt is appended and may be omitted'
 complete -c bmc-spec -l save-kv -r -F -d 'write a snapshot at the end'
 complete -c bmc-spec -l prompt-cache -r -F -d 'reuse the prefix that the prompt shares with this snapshot, and update the snapshot at the end'

@@ -2,6 +2,7 @@
 #include "decode/prefix_store.h"
 
 #include "base/mem.h"
+#include "base/threads.h"
 #include "decode/snapshot.h"
 
 enum { TOKENS = KVBLOCK_TOKENS };
@@ -105,10 +106,10 @@ static int check_session(const struct session *session, struct err *err)
     return 0;
 }
 
-/* Blocks are read some at a time, by all threads: about as many bytes as stay in their caches until they are copied. */
+/* Blocks are read some at a time, by all threads: about as many bytes as stay in their caches until they are copied, but one for each. */
 int prefix_store_bind(struct prefix_store *s, const struct session *session, struct err *err)
 {
-    enum { READ_BYTES = 2 << 20, LEAST = 8 };
+    enum { READ_BYTES = 2 << 20 };
     const struct kv_shape *shape = &kv_setup(session_kv(session))->shape;
     if (check_session(session, err) < 0)
         return -1;
@@ -119,7 +120,8 @@ int prefix_store_bind(struct prefix_store *s, const struct session *session, str
         return -1;
     s->base = settings_hash(s, session);
     s->state_bytes = kv_state_bytes(session_kv(session));
-    s->at_once = size_max(LEAST, size_min(READ_BYTES / kvblock_stride(&s->head), KVBLOCK_AT_ONCE));
+    s->at_once = size_min(KVBLOCK_AT_ONCE,
+                          size_max((size_t)threads_max(), READ_BYTES / kvblock_stride(&s->head)));
     s->block = mem_zalloc(s->at_once, kvblock_stride(&s->head));
     s->want = mem_alloc(s->at_once, sizeof *s->want);
     s->state = s->state_bytes ? mem_alloc(1, sizeof *s->state + s->state_bytes) : NULL;
@@ -280,6 +282,7 @@ static int find_state(const struct prefix_store *s, const uint32_t *token, size_
                       struct err *err)
 {
     AUTO(free_auto) struct hash *key = mem_alloc(most / TOKENS + 1, sizeof *key);
+    assert(!chain->blocks);
     *at = 0;
     if (!key)
         return err_no_memory(err, "keys of the prefix cache");

@@ -14,6 +14,7 @@
 
 enum {
     ROW_CHUNK = INT8_MAX_ROWS, /* activation rows whose sums are buffered for the epilogue */
+    ROWS_LEAST = 96,           /* rows of a piece, at least; and of a chunk of f32 or bf16 */
     ROWS_AT_A_TIME = PANEL_PADDED_ROWS,
     ROW_PAD_BYTES = 64, /* gap between rows, so that they map to different cache sets */
 
@@ -567,7 +568,7 @@ static void run_piece(const struct groups_job *job, size_t index, size_t followi
     const struct row_group *group = found.group;
     const struct product *p = found.product;
     const size_t block = found.block, column = block * NR;
-    const size_t chunk = ROW_CHUNK / group->a.terms;
+    const size_t chunk = group->a.kind == KIND_INT8 ? ROW_CHUNK : ROWS_LEAST / group->a.terms;
     float *sums = gemm->sums + (size_t)threads_self() * 2 * ROW_CHUNK * PANEL_WIDTH;
     float *gate = p->gate ? sums + ROW_CHUNK * PANEL_WIDTH : NULL;
     const struct piece follows = find_piece(job, following);
@@ -630,24 +631,25 @@ static size_t panel_blocks(const struct a_format *a, size_t block_bytes, size_t 
     return int8 ? PANEL_BLOCKS : round_up(blocks, 2); /* micro-kernels are so many blocks wide */
 }
 
-/* Rows of a piece. So few that they stay in L2 for the following panels, if that is possible with two chunks; a part for
+/* Rows of a piece. So few that they stay in L2 for the following panels, if that is possible with twice as many as the least; a part for
  * each thread, if the weights are not much larger than the rows, which another core has converted; and so few that
- * all threads find work. Whole chunks of int8 rows, which are interleaved by chunk. */
+ * all threads find work. Multiples of the least of int8 rows, whose tiles do not span pieces. */
+_Static_assert((int)ROW_CHUNK % (int)ROWS_LEAST == 0, "a piece has whole tiles");
 static size_t rows_of_piece(const struct gemm *gemm, const struct row_group *group)
 {
     const struct a_format *a = &group->a;
-    const size_t row = a->terms * a->stride, chunk = ROW_CHUNK / a->terms,
+    const size_t row = a->terms * a->stride, least = ROWS_LEAST / a->terms,
                  threads = (size_t)threads_now();
     const size_t weights = group->panels * group->blocks * group->layout.bytes;
     const size_t in_l2 = gemm->l2_rows_bytes / row;
     size_t parts = div_up(CLAIMS_PER_THREAD * threads,
                           size_max(1, group->panels)); /* a rank may have no outputs */
-    if (in_l2 >= 2 * chunk)
+    if (in_l2 >= 2 * least)
         parts = size_max(parts, div_up(group->rows, in_l2));
     if (weights <= 2 * group->rows * row)
         parts = size_max(parts, threads);
-    return size_max(chunk,
-                    round_up(div_up(group->rows, parts), a->kind == KIND_INT8 ? chunk : SOME_ROWS));
+    return size_max(least,
+                    round_up(div_up(group->rows, parts), a->kind == KIND_INT8 ? least : SOME_ROWS));
 }
 
 static bool same_format(const struct gemm *gemm, const struct product *a, const struct product *b,

@@ -12,7 +12,7 @@
 /* RATES_MOST: maximum number of kernel sets. Values for `turns`: RATES_BRIEF measures for 0.2 to 0.4 milliseconds; RATES_LONG is
  * for results that are stored. RATES_ROUNDS: how often that is repeated, at most, while the newest set seems slower than
  * another. */
-enum { RATES_MOST = 16, RATES_BRIEF = 5, RATES_LONG = 200, RATES_ROUNDS = 16 };
+enum { RATES_MOST = 16, RATES_BRIEF = 5, RATES_LONG = 50, RATES_ROUNDS = 16 };
 
 /* A kernel set that this machine can run, and the throughput of its instructions on one core in
  * 10^9 operations per second, a multiply-add counting as two; 0: unknown. */

@@ -349,6 +349,7 @@ void cl_free(cl_address block)
     pthread_mutex_lock(&dev.lock);
     finish_all();
     const size_t next = blocks_before(block), behind = dev.n_blocks-- - next;
+    assert(next && (cl_address)(uintptr_t)dev.block[next - 1] == block);
     dev.taken_bytes -= dev.block_bytes[next - 1];
     memmove(dev.block + next - 1, dev.block + next, behind * sizeof *dev.block);
     memmove(dev.block_bytes + next - 1, dev.block_bytes + next, behind * sizeof *dev.block_bytes);

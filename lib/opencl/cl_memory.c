@@ -12,7 +12,7 @@
 #include "quant/kv_entries.h"
 
 static struct cl_kernel *copy_ranges, *store_rows, *quantize_rows;
-_Static_assert(CL_STORE_ELEMENTS == MEMORY_STORE_ELEMENTS, "rows that kernels convert");
+_Static_assert(CL_STORE_ELEMENTS == MEMORY_STORE_ELEMENTS, "elements of a row that is converted");
 static cl_address overflowed; /* a flag that store_rows sets */
 
 static struct {

@@ -331,7 +331,7 @@ static bool run_gemm(const struct kernels *k, enum precision precision, const st
  * rows are interleaved, many are cut into chunks. */
 static void test_gemm(const struct quant_ref *r, size_t n, size_t in)
 {
-    enum { OUT = 19, MANY = 100 };
+    enum { OUT = 19, MANY = INT8_MAX_ROWS + 4 };
     /* Of many rows only some are checked: at all places in tiles, and the last, which may be a
      * chunk of its own. */
     const size_t every = n > 16 ? 5 : 1, first = (n - 1) % every;
@@ -429,7 +429,7 @@ int main(void)
         EACH_SET(k)
         test_widen(k);
         test_gemm(&quant_refs[t], 1, 300);
-        static const size_t counts[] = {2, 7, 16, 48, 49, 97};
+        static const size_t counts[] = {2, 7, 16, 48, 49, 97, INT8_MAX_ROWS + 1};
         for (size_t n = 0; n < ARRAY_LEN(counts); n++)
             test_gemm(&quant_refs[t], counts[n], 96);
         test_gemm(&quant_refs[t], 70, 1100);
