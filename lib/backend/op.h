@@ -91,6 +91,7 @@ enum op_kind {
     OP_BLEND,     /* out_i += sum of coef[i][j] in_j, for groups of a row */
     OP_MATCH,     /* out *= rms(in) / rms(out) */
     OP_SPARSIFY,  /* out = max(out - mean - limit * standard deviation, 0) */
+    OP_ROUND,     /* out = round(out * s) / s, s = 127 / max |out| of the row */
     OP_APPEND,    /* K and V of all rows to the KV cache, as pending entries */
     OP_CHOOSE,    /* out = positions of each row with the largest scores of an indexer, for all rows */
     OP_ATTEND,    /* out = attention(in, KV cache), for all rows */

@@ -159,6 +159,7 @@ static int run_op(struct backend_pass *pass, const struct op *op, const struct o
         [OP_BLEND] = cpu_parallel_rows,
         [OP_MATCH] = cpu_parallel_rows,
         [OP_SPARSIFY] = cpu_parallel_rows,
+        [OP_ROUND] = cpu_parallel_rows,
         [OP_APPEND] = append_entries,
         [OP_CHOOSE] = cpu_choose,
         [OP_ATTEND] = attend,

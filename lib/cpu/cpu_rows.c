@@ -151,6 +151,19 @@ static void sparsify_row(void *arg, size_t i)
         x[j] = x[j] > cutoff ? x[j] - cutoff : 0;
 }
 
+/* Body of a parallel loop over rows: absmax quantisation to 8 bits, and back. Ties go to the even integer. */
+static void round_row(void *arg, size_t i)
+{
+    const struct row_job *job = arg;
+    const size_t row = job->rows.first + i, n = job->op->width;
+    float *x = cpu_row(job->step, job->op->out, row), most = 1e-5f;
+    for (size_t j = 0; j < n; j++)
+        most = fabsf(x[j]) > most ? fabsf(x[j]) : most;
+    const float scale = 127 / most;
+    for (size_t j = 0; j < n; j++)
+        x[j] = rintf(x[j] * scale) / scale;
+}
+
 int cpu_parallel_rows(struct backend_pass *pass, const struct op *op, const struct op_step *step,
                       struct row_range rows, struct err *err)
 {
@@ -163,6 +176,7 @@ int cpu_parallel_rows(struct backend_pass *pass, const struct op *op, const stru
     case OP_BLEND: parallel_for(rows.n, 4 * rows.n * op->width * op->blend.out, blend_row, &job); break;
     case OP_MATCH: parallel_for(rows.n, 8 * rows.n * op->width, match_row, &job); break;
     case OP_SPARSIFY: parallel_for(rows.n, 8 * rows.n * op->width, sparsify_row, &job); break;
+    case OP_ROUND: parallel_for(rows.n, 8 * rows.n * op->width, round_row, &job); break;
     default: parallel_for(rows.n, 4 * rows.n * op->width, add_fetched_row, &job); break;
     }
     return 0;

@@ -136,6 +136,7 @@ static const struct key {
     {"no_attn_norm", BOOL, KEY(no_attn_norm), 0, 0, bool_names, NULL, "false"},
     {"norm_affine", BOOL, AT(norm_affine), 0, 0, bool_names, NULL, "true"},
     {"no_norm_bias", BOOL, AT(no_norm_bias), 0, 0, bool_names, NULL, "false"},
+    {"round_inputs", BOOL, KEY(round_inputs), 0, 0, bool_names, NULL, "false"},
     {"sub_norm", BOOL, KEY(sub_norm), 0, 0, bool_names, NULL, "false"},
     {"final_norm", BOOL, AT(final_norm), 0, 0, bool_names, NULL, "true"},
     {"embed_scale", REAL, AT(embed_scale), 0, 1e6, NULL, NULL, "0"},

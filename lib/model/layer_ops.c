@@ -164,10 +164,18 @@ static struct op_arg attn_gates(struct builder *b)
     return buffer_of(b, BUFFER_GATE, c->attn_gate == ATTN_GATE_HEAD ? c->heads : config_attn_width(c));
 }
 
+/* Rounds inputs of products to 8 bits per token, as BitNet b1.58 (Ma et al. 2024) does. */
+static void round_inputs(struct builder *b, struct op_arg x, size_t width)
+{
+    if (b->plan->round_inputs)
+        append_op(b, OP_ROUND, x, x, width);
+}
+
 /* q, k and v, and the gate of the output */
 static void attention_projections(struct builder *b, const struct attention_args *a, struct op_arg h)
 {
     b->phase = PHASE_PROJECTION;
+    round_inputs(b, h, b->c->hidden);
     if (b->own.latent->kv_rank)
         latent_projection(b, h, a->q, a->k);
     else
@@ -246,6 +254,7 @@ static void attention_output(struct builder *b, const struct attention_args *a)
     op_gather(b, DIM_ATTN_OUT, a->heads, a->all);
     if (b->plan->sub_norm)
         op_norm(b, a->all, a->all, config_attn_width(b->sizes), &b->w->attn_sub_norm);
+    round_inputs(b, a->all, config_attn_width(b->sizes));
     b->phase = PHASE_PROJECTION;
     op_scale(b, a->all, a->all.stride, b->c->attn_out_scale);
     output_projection(b, a->all, &b->w->out, adapter_of(b, LORA_OUT));
@@ -293,12 +302,14 @@ static void dense_mlp(struct builder *b, struct op_arg h, struct op_arg up)
 static void mlp(struct builder *b, struct op_arg h)
 {
     const struct op_arg up = buffer_of(b, BUFFER_UP, b->plan->ffn);
+    round_inputs(b, h, b->c->hidden);
     if (b->plan->sparse)
         sparse_mlp(b, h, up);
     else
         dense_mlp(b, h, up);
     if (b->plan->sub_norm)
         op_norm(b, up, up, b->plan->ffn, &b->w->mlp_sub_norm);
+    round_inputs(b, up, b->plan->ffn);
     op_scale(b, up, up.stride, b->c->mlp->out_scale);
     output_projection(b, up, &b->w->down, adapter_of(b, LORA_DOWN));
 }

@@ -190,11 +190,12 @@ struct layer_plan {
     size_t window, chunk;
     size_t ahead; /* positions after its own that a query attends to, of the same pass */
     enum layer_rope rope;
-    bool attn_norm;   /* a norm precedes attention, or the state, where norm_place has one */
-    bool sub_norm;    /* norms precede the output projections of attention and of the MLP */
-    bool qk_norm;     /* Q and K are normalised, in the way of the configuration's qk_norm */
-    bool temperature; /* Q is multiplied by the factor of attn_temperature() */
-    bool v_is_k;      /* values are keys as they are projected, before norm and rotation */
+    bool attn_norm;    /* a norm precedes attention, or the state, where norm_place has one */
+    bool round_inputs; /* of products, to 8 bits per token */
+    bool sub_norm;     /* norms precede the output projections of attention and of the MLP */
+    bool qk_norm;      /* Q and K are normalised, in the way of the configuration's qk_norm */
+    bool temperature;  /* Q is multiplied by the factor of attn_temperature() */
+    bool v_is_k;       /* values are keys as they are projected, before norm and rotation */
     /* Query heads, KV heads, and elements of a head of Q and K as attention reads them. In latent attention the last two
      * are sizes of latents, of which there is one. */
     size_t heads, kv_heads, head_dim;

@@ -41,6 +41,7 @@ static const char *lacking(const struct op *op)
     case OP_BLEND:
     case OP_MATCH:
     case OP_SPARSIFY: return "AltUp and sparse activations";
+    case OP_ROUND: return "activations of 8 bits";
     case OP_GATHER: return "tensor parallelism";
     case OP_KEEP_KV: return "pipeline parallelism";
     case OP_ROUTE: return op->route.kind > ROUTER_TOPK_SIGMOID ? "the router sparsemixer" : NULL;

@@ -172,6 +172,7 @@ END
     model=$(converted "$(model_of llama)")
     refused 'has no layer "gpt_neox' "$LORA/gpt-neox"
     expect_error 1 'bmc-gen: --lora: .*is for 40 inputs and .*made for another model' bmc-gen -q -m "$(model grimm)" -p x --lora "$LORA/llama"
+    expect_error 1 "bmc-gen: --lora: .*inputs of 8 bits: merge it into the model" bmc-gen -q -m "$(converted families/bitnet-int8)" -p x --lora "$LORA/llama"
     refused 'adapter_config.json is missing' "$FIXTURES/families/qwen3"
     refused 'is a model, an adapter is expected' "$(find "$FIXTURES/gguf" -name '*.gguf' | sort | head -n 1)"
     refused 'no such' nothing

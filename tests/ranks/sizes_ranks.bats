@@ -47,6 +47,10 @@ shape() { # LINE..
     bmc-convert -q --synth ./a.shape --type q4_0 -o moe.bmc
     shape 'kv_shared 3' 'layer_input 10' 'layer_scale false' 'streams 3' 'laurel_rank 12' 'activation_sparsity 0.8 0.3 0 0 0.5 0 0'
     bmc-convert -q --synth ./a.shape --type q8_0 -o streams.bmc
+    printf '%s\n' 'family bitnet' 'layers 2' 'hidden 40' 'heads 4' 'kv_heads 2' 'head_dim 12' 'ffn 28' 'vocab 300' 'context 256' \
+        'round_inputs true' 'sub_norm true' >a.shape
+    bmc-convert -q --synth ./a.shape -o rounded.bmc
+    same rounded 2 tensor gen -np 3
     same streams 2 tensor gen -np 3 --kv segment
     same streams 2 pipeline gen -np 2
     same shared 2 tensor gen -np 3 --kv segment

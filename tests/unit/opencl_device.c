@@ -410,17 +410,13 @@ static void check_owners(void)
 static void check_refusals(const struct backend *device)
 {
     static const struct kv_shape shape;
-    static const struct op op[] = {{.kind = OP_HEADS},
-                                   {.kind = OP_BLEND},
-                                   {.kind = OP_MATCH},
-                                   {.kind = OP_SPARSIFY},
-                                   {.kind = OP_CHOOSE},
-                                   {.kind = OP_RECUR},
-                                   {.kind = OP_RECUR_END},
-                                   {.kind = OP_GATHER},
-                                   {.kind = OP_ATTEND, .attend.most = 1},
-                                   {.kind = OP_KEEP_KV},
-                                   {.kind = OP_ROUTE, .route.kind = ROUTER_SPARSEMIXER}};
+    static const struct op op[] = {
+        {.kind = OP_HEADS},   {.kind = OP_BLEND},
+        {.kind = OP_MATCH},   {.kind = OP_SPARSIFY},
+        {.kind = OP_ROUND},   {.kind = OP_CHOOSE},
+        {.kind = OP_RECUR},   {.kind = OP_RECUR_END},
+        {.kind = OP_GATHER},  {.kind = OP_ATTEND, .attend.most = 1},
+        {.kind = OP_KEEP_KV}, {.kind = OP_ROUTE, .route.kind = ROUTER_SPARSEMIXER}};
     struct err err;
     for (size_t i = 0; i < ARRAY_LEN(op); i++) {
         (void)!err_set(&err, "nothing");

@@ -602,6 +602,14 @@ int config_check(const struct config *config, const char *name, struct err *err)
         return err_set(err, "%s: a residual_scale excludes block parallel and norm_place after", name);
     if (config->keys->sub_norm && (config->norm != NORM_RMS || config->moe->experts))
         return err_set(err, "%s: a sub_norm needs norm rms, and excludes experts", name);
+    if (config->keys->round_inputs &&
+        (config->norm_place != NORM_BEFORE || config->block != BLOCK_SEQUENTIAL ||
+         config->keys->no_attn_norm || config->latent->kv_rank || config->moe->experts ||
+         config->recurrent->conv_kernel || config_is_draft_head(config)))
+        return err_set(err,
+                       "%s: round_inputs needs norm_place before and block sequential, and excludes "
+                       "no_attn_norm, kv_lora_rank, experts, conv_kernel and draft heads",
+                       name);
     if (config->temperature->scale != 0 && !config->temperature->length)
         return err_set(err, "%s: an attn_temperature needs a temperature_length above 0", name);
     if (config->heads * config->head_dim > MAX_WIDTH)

@@ -37,6 +37,7 @@ struct config_keys {
     bool one_sublayer;
     struct layer_list layer_types; /* enum layer_kind; default: by window and window_every */
     bool bidirectional; /* tokens attend to later ones, too, in layers with a window to those in it */
+    bool round_inputs;  /* inputs of the layers' products are rounded to 8 bits per token */
     bool sub_norm;      /* norms precede the output projections of attention and of the MLP */
     bool no_attn_norm;  /* attention of the first layer has no pre-norm, whatever norm_place is */
     struct layer_list layer_rope; /* enum layer_rope; default: by the three keys below */

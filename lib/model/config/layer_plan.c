@@ -114,6 +114,7 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
                                       : SIZE_MAX,
         .chunk = kind == LAYER_CHUNKED ? keys->window : 0,
         .attn_norm = !layer_kind_is_mlp(kind) && (layer || !keys->no_attn_norm),
+        .round_inputs = keys->round_inputs,
         .sub_norm = keys->sub_norm,
         .rope = rope,
         .qk_norm = c->qk_norm && (!keys->qk_norm_rotated || rope != LAYER_NOPE),

@@ -467,15 +467,12 @@ static void note_dequantized(struct convert_job *job)
                 to == DTYPE_F32 ? "; --type bf16, which rounds them, or q8_0 takes less" : "");
 }
 
-/* BitNet's inputs of products are integers of 8 bits with a scale per token in its own code. */
+/* GGUF has no key for inputs that are rounded. */
 static void note_unrounded(struct convert_job *job)
 {
-    const json_t *config = job->source ? job->source->json[SOURCE_CONFIG] : NULL;
-    const json_t *method = config ? json_at(config, "quantization_config.quant_method") : NULL;
-    if (json_is_string(method) && strcmp(json_string_value(method), "bitnet") == 0)
+    if (job->config.plan[0].round_inputs)
         err_set(&job->notes.unrounded,
-                "inputs of products, which the model's own code rounds to 8 bits "
-                "per token, are not rounded");
+                "inputs of products are rounded to 8 bits per token, which a GGUF file does not say");
 }
 
 /* Passes the planned tensors to the caller. */
@@ -615,7 +612,8 @@ static int write_plan(struct convert_job *job, struct convert_job *draft, const 
     }
     note_types(job);
     note_dequantized(job);
-    note_unrounded(job);
+    if (gguf)
+        note_unrounded(job);
     struct bmc_plan plan = plan_of(job);
     const struct bmc_plan draft_plan = plan_of(draft);
     if (both && !gguf)

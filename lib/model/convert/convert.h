@@ -30,7 +30,7 @@ struct convert_notes {
     struct err requantized; /* quantised matrices are quantised again */
     struct err kept; /* quantised matrices keep a type that takes fewer bytes than the asked one */
     struct err dequantized; /* quantised matrices whose values no quantised type holds */
-    struct err unrounded;   /* inputs of products that the model's own code rounds */
+    struct err unrounded;   /* inputs of products that are rounded: a GGUF file does not say so */
     struct err replaced;    /* types with blocks of 256 weights do not fit rows of other widths */
     struct err prompts;     /* texts are to be embedded behind prompts */
     struct err draft, chat; /* a GGUF file is written without the draft head, or the chat format */

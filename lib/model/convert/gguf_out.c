@@ -109,15 +109,20 @@ static int open_names(struct gguf_job *job, const struct gguf_arch *arch, struct
 
 /* ---- reading back ---- */
 
-/* The first line in which two configurations differ, after the one with the family; NULL: none. */
+/* The first line in which the configuration `a` of a GGUF file differs from the model's, `b`, after the one with the
+ * family; NULL: none. A line for which GGUF has no key, as a note says, is none. */
 static const char *first_difference(const char *a, const char *b)
 {
+    static const char unsaid[] = "round_inputs true\n";
     a += strcspn(a, "\n");
     b += strcspn(b, "\n");
     const char *line = a;
     for (; *a && *a == *b; a++, b++)
-        if (*a == '\n')
+        if (*a == '\n') {
             line = a + 1;
+            if (strncmp(b + 1, unsaid, sizeof unsaid - 1) == 0)
+                b += sizeof unsaid - 1;
+        }
     return *a == *b ? NULL : line;
 }
 

@@ -235,6 +235,11 @@ static int import_kind(struct importing *in, const struct weight_kind *kind, str
 
 static int import_all(struct importing *in, struct err *err)
 {
+    if (in->config->plan[0].round_inputs)
+        return err_set(err,
+                       "%s: adapters have inputs of full precision, the model's products have inputs "
+                       "of 8 bits: merge it into the model before bmc-convert",
+                       in->path);
     for (size_t i = 0; i < n_weight_kinds; i++)
         if (import_kind(in, &weight_kinds[i], err) < 0)
             return -1;
