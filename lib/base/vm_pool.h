@@ -10,7 +10,7 @@ enum { POOL_LEAST = 64 << 10, POOL_MOST = 32 << 20 }; /* bytes of a block */
 /* A block with undefined contents, from a multiple of 4 KiB on; NULL: out of memory. */
 void *pool_get(size_t bytes);
 
-/* `bytes` is what the block was allocated with. Up to 64 MiB of freed memory are kept for other blocks, and what shares a
+/* `bytes` is what the block was allocated with. About 64 MiB of freed memory are kept for other blocks, and what shares a
  * huge page with a block: the system clears a page before it hands it out again. */
 void pool_free(void *block, size_t bytes);
 
