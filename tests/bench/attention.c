@@ -25,7 +25,7 @@
 #include "bench.h"
 #include "prof/roofline.h"
 
-enum { ROOF_BYTES = 512 << 20, NUMBERS = 8 };
+enum { READ_BYTES = 512 << 20, NUMBERS = 8 };
 
 static void append(struct kv *kv, size_t seq, const float *values, size_t rows)
 {
@@ -186,7 +186,7 @@ int main(int argc, char **argv)
     if (!kernels || !fused)
         die(&err);
     threads_set((int)strtoul(argv[NUMBERS + 3], NULL, 10));
-    if (roof_block_open(&block, ROOF_BYTES, &err) < 0 ||
+    if (roof_block_open(&block, READ_BYTES, &err) < 0 ||
         attn_open(&attn, fused, &attn_shape, 1, &limits, &err) < 0)
         die(&err);
     const size_t width = heads * shape.sizes[0].head_dim;
