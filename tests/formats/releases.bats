@@ -119,7 +119,9 @@ converts() {
         [[ $family != */eagle* ]] || continue # draft heads are no base models
         sampled 8 || continue
         sed -n 's/^architecture *\([^ ]*\)$/"\1"/p' "$family" >architectures
-        name=$(dirname "$(grep -lFf architectures "$FIXTURES"/{families,models,encoders}/*/config.json | head -n 1)")
+        # Parts of a quantised tensor have one prefix, here each tensor has its own.
+        # shellcheck disable=SC2046
+        name=$(dirname "$(grep -L quantization_config $(grep -lFf architectures "$FIXTURES"/{families,models,encoders}/*/config.json) </dev/null | head -n 1)")
         [[ $name != . && $name != */encoders/* ]] || continue # their prefixes are other ones
         rm -rf m
         cp -rL "$name" m
