@@ -8,6 +8,7 @@ olmoe qwen2-moe qwen3-moe qwen3next qwen35-moe gemma3 gemma4 gemma4-heads gemma4
 
 # Members that the family does not read or that may have the value, as FAMILY MEMBER VALUE; * stands for all.
 MAY='deepseek-*|num_key_value_heads|*
+qwen35-moe|intermediate_size|0
 gemma4*|num_kv_shared_layers|0
 gemma4*|hidden_size_per_layer_input|0
 step35|partial_rotary_factors|*999*
